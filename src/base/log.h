@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The log: lines for people on stderr. Level from --quiet / --verbose.
+#ifndef GW_BASE_LOG_H
+#define GW_BASE_LOG_H
+
+#include "base/compiler.h" /* GW_PRINTF */
+
+typedef enum gw_log_level { GW_LOG_QUIET, GW_LOG_INFO, GW_LOG_DEBUG } gw_log_level;
+
+void gw_log_set_level(gw_log_level level);
+gw_log_level gw_log_get_level(void);
+void gw_log_info(const char *fmt, ...) GW_PRINTF(1, 2);
+void gw_log_debug(const char *fmt, ...) GW_PRINTF(1, 2);
+void gw_log_warn(const char *fmt, ...) GW_PRINTF(1, 2); /* shown at every level but QUIET */
+
+#endif
