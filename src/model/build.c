@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a model's dimensions to the forward graph of one micro-batch, in global shapes.
+//
+// The builder reads as the model does: embed, then per layer attention and feed-forward around residual adds, then
+// the final norm and the head. q, k and v are separate matrices with dims `h k d`; fusing them is a
+// kernel's matter. What depends on data comes in as data: token ids, positions, document ids, sample ids, labels.
+//
+// Two shapes of attention exist: over the sequence itself (training, scoring) and over a KV cache (generation),
+// where this call's keys and values are first put into the cache at their positions.
+#include <stdio.h>
+#include <string.h>
+
+#include "base/map.h"   /* gw_smap */
+#include "base/panic.h" /* GW_ASSERT */
+#include "model/model.h"
+
+typedef struct net {
+    const gw_model *m;
+    const gw_build_opts *o;
+    gw_builder b;
+    gw_smap params; /* name -> value */
+    gw_vid tokens, labels, positions, docs, samples, at, seed, batch;
+    gw_vid cos, sin;
+    int layer;
+} net;
+
+static gw_attr ai(int64_t i) { return (gw_attr){.i = i}; }
+static gw_attr af(double f) { return (gw_attr){.f = f}; }
+
+#define SET(attrs, op, name, value) gw_attrs_set(n->b.g->table, op, attrs, name, value)
+
+/* A parameter of the current layer (or outside, layer < 0); GW_NONE if the model has none of that name. */
+static gw_vid find_param(const net *n, const char *name) {
+    char full[96];
+    if (n->layer >= 0) snprintf(full, sizeof full, "layers.%d.%s", n->layer, name);
+    else snprintf(full, sizeof full, "%s", name);
+    uint32_t v = GW_NONE;
+    return gw_smap_find_c(&n->params, full, &v) ? v : GW_NONE;
+}
+
+static gw_vid param(const net *n, const char *name) {
+    gw_vid v = find_param(n, name);
+    if (v == GW_NONE) gw_panic("the model has no parameter '%s'", name);
+    return v;
+}
+
+static gw_vid input(net *n, gw_dtype t, gw_rate rate, const char *dims, const char *name) {
+    return gw_graph_leaf(n->b.g, GW_ROLE_INPUT, GW_CAUSE_DATA, rate, gw_type_make(t, dims), name);
+}
+
+static void make_inputs(net *n) {
+    char bs[64], b[32];
+    snprintf(bs, sizeof bs, "b%lld s%lld", (long long)n->o->batch, (long long)n->o->seq);
+    snprintf(b, sizeof b, "b%lld", (long long)n->o->batch);
+    n->tokens = input(n, GW_I32, GW_RATE_MB, bs, "tokens");
+    n->positions = input(n, GW_I32, GW_RATE_MB, bs, "positions");
+    n->docs = n->labels = n->seed = n->samples = n->batch = n->at = GW_NONE;
+    if (n->o->packed && n->o->mode != GW_BUILD_CACHED)
+        n->docs = input(n, GW_I32, GW_RATE_MB, bs, "docs");
+    if (n->o->mode == GW_BUILD_LOSS) {
+        n->labels = input(n, GW_I32, GW_RATE_MB, bs, "labels");
+        n->seed = input(n, GW_F32, GW_RATE_STEP, "", "seed");
+    }
+    if (n->o->mode == GW_BUILD_CACHED) n->at = input(n, GW_I32, GW_RATE_MB, b, "at");
+    if (n->o->training && n->m->dropout > 0) {
+        n->samples = input(n, GW_I64, GW_RATE_MB, b, "samples");
+        n->batch = input(n, GW_I64, GW_RATE_STEP, "", "batch");
+    }
+}
+
+static void make_params(net *n, gw_arena *a) {
+    gw_param *p;
+    int count;
+    gw_model_params(n->m, a, &p, &count);
+    for (int i = 0; i < count; i++) {
+        gw_type t = p[i].type;
+        t.dtype = (uint8_t)n->o->compute;
+        gw_vid v = gw_graph_leaf(n->b.g, GW_ROLE_PARAM, GW_CAUSE_WEIGHTS, GW_RATE_STEP, t, p[i].name);
+        gw_smap_put_c(&n->params, p[i].name, v);
+    }
+}
+
+/* ---- pieces ---- */
+
+static gw_vid norm(net *n, gw_vid x, const char *name) {
+    char w[64], bias[64];
+    snprintf(w, sizeof w, "%s.weight", name);
+    snprintf(bias, sizeof bias, "%s.bias", name);
+    gw_attr a[GW_MAX_ATTRS];
+    bool layernorm = n->m->family == GW_FAMILY_GPT2;
+    const char *op = layernorm ? "layernorm" : "rmsnorm";
+    gw_attrs_default(n->b.g->table, op, a);
+    SET(a, op, "eps", af(n->m->norm_eps));
+    gw_vid in[3] = {x, param(n, w), layernorm ? param(n, bias) : GW_NONE};
+    return gw_build(&n->b, op, in, layernorm ? 3 : 2, a, NULL);
+}
+
+/* x times a weight, with its bias if the model has one. */
+static gw_vid linear(net *n, gw_vid x, const char *name) {
+    char w[64], bias[64];
+    snprintf(w, sizeof w, "%s.weight", name);
+    snprintf(bias, sizeof bias, "%s.bias", name);
+    gw_vid in[3] = {x, param(n, w), find_param(n, bias)};
+    const char *dot = strrchr(name, '.');
+    gw_builder_enter(&n->b, "%s", dot ? dot + 1 : name);
+    gw_attr a[GW_MAX_ATTRS];
+    gw_attrs_default(n->b.g->table, "matmul", a);
+    SET(a, "matmul", "dtype", ai(n->o->compute));
+    gw_vid y = gw_build(&n->b, "matmul", in, in[2] == GW_NONE ? 2 : 3, a, NULL);
+    gw_builder_leave(&n->b);
+    return y;
+}
+
+static gw_vid dropout(net *n, gw_vid x, const char *site) {
+    if (!n->o->training || n->m->dropout <= 0) return x;
+    char key[64];
+    if (n->layer >= 0) snprintf(key, sizeof key, "layers.%d.%s", n->layer, site);
+    else snprintf(key, sizeof key, "%s", site);
+    gw_attr a[GW_MAX_ATTRS], k = {0};
+    gw_attrs_default(n->b.g->table, "dropout", a);
+    SET(a, "dropout", "p", af(n->m->dropout));
+    k.s = gw_graph_intern(n->b.g, key);
+    SET(a, "dropout", "key", k);
+    SET(a, "dropout", "seed", ai((int64_t)n->o->seed));
+    gw_vid in[3] = {x, n->samples, n->batch};
+    return gw_build(&n->b, "dropout", in, 3, a, NULL);
+}
+
+static void make_rope(net *n) {
+    const gw_model *m = n->m;
+    if (m->family == GW_FAMILY_GPT2) return;
+    gw_builder_enter(&n->b, "rope");
+    gw_attr a[GW_MAX_ATTRS];
+    gw_attrs_default(n->b.g->table, "rope_table", a);
+    SET(a, "rope_table", "head", ai(m->head_dim));
+    SET(a, "rope_table", "theta", af(m->rope_theta));
+    SET(a, "rope_table", "scaling", ai(m->rope_scaling));
+    if (m->rope_scaling != GW_ROPE_NONE) SET(a, "rope_table", "factor", af(m->rope_factor));
+    if (m->rope_scaling == GW_ROPE_LLAMA3) {
+        SET(a, "rope_table", "low", af(m->rope_low));
+        SET(a, "rope_table", "high", af(m->rope_high));
+        SET(a, "rope_table", "original", af((double)m->rope_original));
+    }
+    gw_vid more[1] = {GW_NONE};
+    n->cos = gw_build(&n->b, "rope_table", &n->positions, 1, a, more);
+    n->sin = more[0];
+    gw_builder_leave(&n->b);
+}
+
+static gw_vid head_norm_and_rope(net *n, gw_vid x, char c) {
+    if (n->m->qk_norm) x = norm(n, x, c == 'q' ? "attn.q_norm" : "attn.k_norm");
+    if (n->m->family != GW_FAMILY_GPT2) x = gw_build1(&n->b, "rope", x, n->cos, n->sin);
+    return x;
+}
+
+static int64_t window_of(const net *n) {
+    return n->m->windowed[n->layer] ? n->m->window : 0;
+}
+
+static gw_vid attend(net *n, gw_vid q, gw_vid k, gw_vid v) {
+    gw_attr a[GW_MAX_ATTRS];
+    gw_attrs_default(n->b.g->table, "attention", a);
+    SET(a, "attention", "causal", ai(1));
+    SET(a, "attention", "window", ai(window_of(n)));
+    gw_vid in[4] = {q, k, v, n->docs};
+    return gw_build(&n->b, "attention", in, n->docs == GW_NONE ? 3 : 4, a, NULL);
+}
+
+/* A cache leaf, this call's rows put into it, and the state that carries it on. */
+static gw_vid cached(net *n, gw_vid x, char c) {
+    char name[48];
+    snprintf(name, sizeof name, "cache.%d.%c", n->layer, c);
+    gw_type t = gw_type_scalar(n->o->compute);
+    gw_type_add(&t, "b", n->o->batch);
+    gw_type_add(&t, "t", n->o->cache);
+    gw_type_add(&t, "g", n->m->kv_heads);
+    gw_type_add(&t, "k", n->m->head_dim);
+    gw_vid leaf = gw_graph_leaf(n->b.g, GW_ROLE_STATE, GW_CAUSE_ACTIVATIONS, GW_RATE_STEP, t, name);
+    gw_vid out = gw_build1(&n->b, "cache_put", leaf, x, n->positions);
+    if (n->b.status == GW_OK) gw_graph_add_state(n->b.g, leaf, out);
+    return out;
+}
+
+static gw_vid attend_cached(net *n, gw_vid q, gw_vid k, gw_vid v) {
+    gw_vid kc = cached(n, k, 'k'), vc = cached(n, v, 'v');
+    gw_attr a[GW_MAX_ATTRS];
+    gw_attrs_default(n->b.g->table, "attention_cache", a);
+    SET(a, "attention_cache", "window", ai(window_of(n)));
+    gw_vid in[4] = {q, kc, vc, n->positions};
+    return gw_build(&n->b, "attention_cache", in, 4, a, NULL);
+}
+
+static gw_vid attention_block(net *n, gw_vid x) {
+    gw_builder_enter(&n->b, "attn");
+    gw_vid y = norm(n, x, "attn.norm");
+    gw_vid q = head_norm_and_rope(n, linear(n, y, "attn.q"), 'q');
+    gw_vid k = head_norm_and_rope(n, linear(n, y, "attn.k"), 'k');
+    gw_vid v = linear(n, y, "attn.v");
+    gw_vid o = n->o->mode == GW_BUILD_CACHED ? attend_cached(n, q, k, v) : attend(n, q, k, v);
+    gw_vid z = dropout(n, linear(n, o, "attn.o"), "attn");
+    z = gw_build1(&n->b, "add", x, z);
+    gw_builder_leave(&n->b);
+    return z;
+}
+
+static gw_vid mlp_block(net *n, gw_vid x) {
+    gw_builder_enter(&n->b, "mlp");
+    gw_vid y = norm(n, x, "mlp.norm"), h;
+    if (n->m->family == GW_FAMILY_GPT2) {
+        gw_attr a[GW_MAX_ATTRS];
+        gw_attrs_default(n->b.g->table, "gelu", a);
+        SET(a, "gelu", "tanh", ai(n->m->gelu_tanh));
+        gw_vid u = linear(n, y, "mlp.up");
+        h = gw_build(&n->b, "gelu", &u, 1, a, NULL);
+    } else {
+        gw_vid g = linear(n, y, "mlp.gate"), u = linear(n, y, "mlp.up");
+        h = gw_build1(&n->b, "swiglu", g, u);
+    }
+    gw_vid z = dropout(n, linear(n, h, "mlp.down"), "mlp");
+    z = gw_build1(&n->b, "add", x, z);
+    gw_builder_leave(&n->b);
+    return z;
+}
+
+static gw_vid embed(net *n) {
+    gw_builder_enter(&n->b, "embed");
+    gw_vid x = gw_build1(&n->b, "embed", n->tokens, param(n, "embed.weight"));
+    if (n->m->family == GW_FAMILY_GPT2) {
+        gw_vid p = gw_build1(&n->b, "embed", n->positions, param(n, "positions.weight"));
+        x = dropout(n, gw_build1(&n->b, "add", x, p), "embed");
+    }
+    gw_builder_leave(&n->b);
+    return x;
+}
+
+static void head(net *n, gw_vid x) {
+    gw_vid w = find_param(n, "head.weight");
+    if (w == GW_NONE) w = param(n, "embed.weight");
+    gw_builder_enter(&n->b, "head");
+    if (n->o->mode == GW_BUILD_CACHED) x = gw_build1(&n->b, "pick", x, n->at);
+    x = norm(n, x, "norm");
+    gw_vid result;
+    const char *name = "logits";
+    if (n->o->mode == GW_BUILD_LOSS) {
+        gw_vid in[4] = {x, w, n->labels, n->seed};
+        result = gw_build(&n->b, "head", in, 4, NULL, NULL);
+        name = "loss";
+    } else {
+        gw_attr a[GW_MAX_ATTRS];
+        gw_attrs_default(n->b.g->table, "matmul", a);
+        SET(a, "matmul", "dtype", ai(n->o->compute == GW_F64 ? GW_F64 : GW_F32));
+        gw_vid in[2] = {x, w};
+        result = gw_build(&n->b, "matmul", in, 2, a, NULL);
+    }
+    gw_builder_leave(&n->b);
+    if (n->b.status == GW_OK)
+        n->b.g->values.items[result].name = gw_graph_intern(n->b.g, name);
+}
+
+gw_status gw_model_build(gw_graph *g, const gw_model *m, const gw_build_opts *o, gw_diags *dg) {
+    GW_TRY(gw_model_check(m, dg));
+    if (m->family == GW_FAMILY_GPT2 && o->mode != GW_BUILD_CACHED && o->seq > m->max_positions)
+        return GW_FAIL(dg, GW_ERR_CONFIG, "model-positions",
+                       "sequences of %lld tokens need %lld rows of learned positions; "
+                       "model.max_positions is %lld",
+                       (long long)o->seq, (long long)o->seq, (long long)m->max_positions);
+    gw_arena mem = {0};
+    net n = {.m = m, .o = o, .layer = -1};
+    gw_builder_init(&n.b, g, dg);
+    make_params(&n, &mem);
+    make_inputs(&n);
+    gw_vid x = embed(&n);
+    make_rope(&n);
+    for (int64_t l = 0; l < m->layers; l++) {
+        n.layer = (int)l;
+        gw_builder_enter(&n.b, "layer %d", (int)l);
+        x = mlp_block(&n, attention_block(&n, x));
+        gw_builder_leave(&n.b);
+    }
+    n.layer = -1;
+    head(&n, x);
+    gw_smap_release(&n.params);
+    gw_arena_release(&mem);
+    return n.b.status;
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// The compiler's driver and options: forward graph in, placed program of one rank out.
+#ifndef GW_PASS_PASS_H
+#define GW_PASS_PASS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/diag.h" /* gw_status, gw_diags */
+#include "ir/opdef.h"  /* gw_graph */
+
+/* What the step pass must know of a parameter; the model lists them (model/model.h). */
+typedef struct gw_param_info {
+    const char *name;
+    bool decay;  /* weight decay applies: matrices, not gains or biases */
+    bool hidden; /* a 2-D matrix of a block: what Muon takes */
+    int rows;    /* leading dims that form the rows of that matrix */
+} gw_param_info;
+
+typedef enum gw_optim_kind { GW_OPTIM_ADAMW, GW_OPTIM_SGD, GW_OPTIM_MUON } gw_optim_kind;
+
+typedef struct gw_optim_opts {
+    gw_optim_kind kind;
+    double beta1, beta2, eps, decay;
+    double momentum; /* sgd; 0 = none, no state */
+    bool nesterov;
+    double muon_momentum, muon_lr_ratio; /* lr of Muon matrices / lr of the rest */
+    int muon_ns_steps;
+    double clip_norm; /* 0 = norm is measured, nothing clipped */
+} gw_optim_opts;
+
+typedef enum gw_recompute_kind {
+    GW_RECOMPUTE_NONE,
+    GW_RECOMPUTE_SELECTIVE, /* attention */
+    GW_RECOMPUTE_FULL,      /* everything inside a layer */
+    GW_RECOMPUTE_OPS,       /* named ops */
+    GW_RECOMPUTE_BUDGET     /* the cheapest set that keeps the arena within budget_bytes */
+} gw_recompute_kind;
+
+typedef struct gw_recompute_opts {
+    gw_recompute_kind kind;
+    const char *const *ops;
+    int nops;
+    int64_t budget_bytes;
+} gw_recompute_opts;
+
+typedef struct gw_compile_opts {
+    bool train; /* false: forward only; parameters belong to another program and get no bytes here */
+    int micro_batches;
+    gw_dtype compute;   /* of weights in products and of activations */
+    gw_dtype gradients; /* of weight gradients */
+    gw_dtype master;    /* of the parameters the optimizer updates; == compute: no master copy */
+    gw_dtype moments;
+    bool stochastic; /* stochastic rounding of updates to bf16 parameters */
+    uint64_t seed;
+    gw_optim_opts optim;
+    gw_recompute_opts recompute;
+    const gw_param_info *params;
+    int nparams;
+    /* Workspace bytes of an op on the machine the plan is for (kernel/ stands below this folder). */
+    int64_t (*workspace)(const gw_graph *g, const gw_op *o, const void *user);
+    const void *workspace_user;
+    bool verify; /* after each pass: verify, print, parse, compare (always on in debug builds) */
+    const char *reproducer_dir; /* where a failing pass leaves its input, or NULL */
+} gw_compile_opts;
+
+/* What place found. */
+typedef struct gw_place_report {
+    int64_t arena_bytes[GW_MEM_COUNT];
+    int64_t lower_bound_bytes; /* largest sum of live bytes, device */
+    gw_oid peak_op;            /* where it is reached */
+    int64_t persistent_bytes;  /* parameters and states, at the bottom of the arena */
+} gw_place_report;
+
+typedef struct gw_compile_report {
+    gw_place_report place;
+    int recomputed_ops;
+    double recomputed_flops;
+    int recompute_candidates, recompute_chosen; /* budget policy */
+} gw_compile_report;
+
+/* Pass names in order; NULL past the end. */
+const char *gw_pass_name(int i);
+const char *gw_pass_doc(int i);
+
+/* Runs the pipeline on *g (replaced by the result), up to and including pass `last` (NULL = all; "build" = none).
+ * Errors: GW_ERR_CONFIG for sizes or options that cannot be met; a verifier failure panics with the pass named
+ * and, with reproducer_dir, its input written as <dir>/before-<pass>.gw. */
+GW_WARN_UNUSED gw_status gw_compile(gw_graph *g, const gw_compile_opts *opts, const char *last,
+                                    gw_compile_report *report, gw_diags *dg);
+
+/* One pass: src is left as it was, dst is uninitialised. Declared here, one file each. */
+#define X(name, doc)                                                                               \
+    GW_WARN_UNUSED gw_status gw_pass_##name(gw_graph *dst, const gw_graph *src,                    \
+                                            const gw_compile_opts *opts, gw_compile_report *report, \
+                                            gw_diags *dg);
+#include "pass/passes.def"
+#undef X
+
+/* ---- tools that passes share (pass/tools.c) ---- */
+/* Copies src without the ops that are not `keep` (NULL = keep the live ones: a named result, a gradient, a state or
+ * an input of a kept op). map[vid], if not NULL, must hold src->values.count entries and receives new ids. Leaves
+ * are all kept. */
+void gw_graph_prune(gw_graph *dst, const gw_graph *src, const bool *keep, gw_vid *map);
+/* First and one past the last op of the mb loop. */
+void gw_graph_loop(const gw_graph *g, gw_oid *first, gw_oid *end);
+/* "layer 3/attn/q" -> "layer 3" length; 0 when the scope is not inside a layer. */
+int gw_scope_layer(const char *scope);
+/* Re-ties the outputs of an accumulating op after its accumulator input was set. */
+void gw_op_set_accumulator(gw_graph *g, gw_oid o, int out, gw_vid acc);
+
+/* The largest number of live bytes and where, for a graph in program order; lives as place computes them. Fills
+ * first[vid], last[vid] (op indices) for roots when not NULL. */
+typedef struct gw_lives {
+    int64_t *bytes;      /* per root value: local bytes, rounded up to 64; 0 for non-roots */
+    int32_t *first, *last; /* per root: op indices, inclusive */
+    bool *persistent;
+    int64_t peak_bytes;
+    gw_oid peak_op;
+} gw_lives;
+void gw_lives_of(gw_lives *l, const gw_graph *g, gw_arena *a);
+
+#endif

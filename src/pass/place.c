@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lives to offsets: every value gets its bytes in one arena per memory kind.
+//
+// Three steps. First, ops that may work in place take over the bytes of an input that dies with them (a tie, so
+// that everything later sees it). Second, each op's workspace becomes a value that lives during the op only.
+// Third, packing: parameters and states stand at the bottom in the order of their declaration, the same in
+// every program of a model; the rest is laid out by lives, each value at the lowest offset where no value
+// alive at the same time stands. The order in which values are laid decides how tight it gets, so a few
+// orders are tried (by size, by size times life, by start) and the best is kept. Finding the optimum is
+// NP-hard (dynamic storage allocation); the report gives the distance to the lower bound, the
+// largest sum of live bytes.
+//
+// On one stream program order is the happens-before order, so lives are intervals of op indices.
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/panic.h" /* GW_ASSERT */
+#include "pass/pass.h"
+
+/* ---- in place ---- */
+
+static bool may_take(const gw_graph *g, const gw_lives *l, gw_oid o, gw_vid in, gw_vid out) {
+    const gw_value *x = &g->values.items[in], *y = &g->values.items[out];
+    gw_vid root = gw_value_root(g, in);
+    if (l->persistent[root] || l->last[root] != (int32_t)o) return false;
+    if (x->rate != y->rate || x->mem != y->mem || y->tie != GW_NONE) return false;
+    if (g->values.items[root].rate != y->rate) return false;
+    if (x->def == GW_NONE && x->role != GW_ROLE_INPUT) return false;
+    return gw_type_local_bytes(&x->type, &g->mesh, 0) == gw_type_local_bytes(&y->type, &g->mesh, 0);
+}
+
+static void tie_in_place(gw_graph *g, gw_arena *mem) {
+    gw_lives l;
+    gw_lives_of(&l, g, mem);
+    for (gw_oid i = 0; i < (gw_oid)g->ops.count; i++) {
+        const gw_op *o = &g->ops.items[i];
+        if (!(gw_op_def(g, o)->traits & GW_OP_INPLACE)) continue;
+        gw_vid out = gw_op_out(g, o, 0);
+        gw_vid out_root = out;
+        for (int k = 0; k < (int)o->nin; k++) {
+            gw_vid in = gw_op_in(g, o, k);
+            if (in == GW_NONE || !may_take(g, &l, i, in, out)) continue;
+            gw_vid root = gw_value_root(g, in);
+            g->values.items[out].tie = in;
+            if (l.last[out_root] > l.last[root]) l.last[root] = l.last[out_root];
+            break;
+        }
+    }
+}
+
+/* ---- workspace ---- */
+
+static void add_workspaces(gw_graph *g, const gw_compile_opts *opts) {
+    if (!opts->workspace) return;
+    for (gw_oid i = 0; i < (gw_oid)g->ops.count; i++) {
+        int64_t bytes = opts->workspace(g, &g->ops.items[i], opts->workspace_user);
+        GW_ASSERT(bytes >= 0);
+        if (bytes == 0) continue;
+        gw_type t = gw_type_scalar(GW_U8);
+        gw_type_add(&t, "n", bytes);
+        gw_vid v = gw_graph_leaf(g, GW_ROLE_WORK, GW_CAUSE_WORKSPACE,
+                                 (gw_rate)g->ops.items[i].rate, t, "");
+        g->values.items[v].def = i;
+        g->ops.items[i].work = v;
+    }
+}
+
+/* ---- packing ---- */
+
+typedef struct block {
+    gw_vid v;
+    int64_t bytes, offset;
+    int32_t first, last;
+    double key;
+} block;
+
+static int by_key_down(const void *a, const void *b) {
+    const block *x = a, *y = b;
+    if (x->key != y->key) return x->key > y->key ? -1 : 1;
+    if (x->first != y->first) return x->first < y->first ? -1 : 1;
+    return x->v < y->v ? -1 : x->v > y->v;
+}
+
+static int by_offset(const void *a, const void *b) {
+    const block *x = *(const block *const *)a, *y = *(const block *const *)b;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+/* Placed blocks, bucketed by the op ranges they touch, so that a block only looks at its neighbours in time. */
+typedef struct timeline {
+    int32_t span; /* ops a bucket covers */
+    int nbuckets;
+    GW_VEC(int32_t) * buckets; /* block indices */
+    uint32_t *seen;            /* per block: stamp of the last query that met it */
+    uint32_t stamp;
+} timeline;
+
+static void timeline_init(timeline *t, int64_t nops, int64_t nblocks, gw_arena *mem) {
+    memset(t, 0, sizeof *t);
+    t->span = (int32_t)GW_MAX(1, nops / 512);
+    t->nbuckets = (int)(nops / t->span) + 2;
+    t->buckets = gw_arena_alloc(mem, (int64_t)sizeof *t->buckets * t->nbuckets);
+    t->seen = gw_arena_new(mem, uint32_t, nblocks);
+}
+
+static void timeline_release(timeline *t) {
+    for (int i = 0; i < t->nbuckets; i++)
+        gw_vec_release(&t->buckets[i]);
+}
+
+static void timeline_add(timeline *t, const block *blocks, int32_t i) {
+    for (int k = blocks[i].first / t->span; k <= blocks[i].last / t->span; k++)
+        gw_vec_push(&t->buckets[k], i);
+}
+
+/* Blocks alive together with block i, into near; returns how many. */
+static int64_t timeline_near(timeline *t, block *blocks, int32_t i, block **near) {
+    int64_t n = 0;
+    t->stamp++;
+    for (int k = blocks[i].first / t->span; k <= blocks[i].last / t->span; k++)
+        for (int64_t j = 0; j < t->buckets[k].count; j++) {
+            int32_t other = t->buckets[k].items[j];
+            if (t->seen[other] == t->stamp) continue;
+            t->seen[other] = t->stamp;
+            block *o = &blocks[other];
+            if (o->first <= blocks[i].last && o->last >= blocks[i].first) near[n++] = o;
+        }
+    return n;
+}
+
+/* Lowest offset >= base where `bytes` fit between the blocks of `near` (sorted by offset). */
+static int64_t first_fit(block *const *near, int64_t n, int64_t bytes, int64_t base) {
+    int64_t at = base;
+    for (int64_t j = 0; j < n; j++) {
+        if (near[j]->offset >= at + bytes) break;
+        if (near[j]->offset + near[j]->bytes > at) at = near[j]->offset + near[j]->bytes;
+    }
+    return at;
+}
+
+static int64_t pack(block *blocks, int64_t n, int64_t base, int64_t nops) {
+    gw_arena mem = {0};
+    timeline t;
+    timeline_init(&t, nops + 2, n, &mem);
+    block **near = gw_arena_new(&mem, block *, n + 1);
+    qsort(blocks, (size_t)n, sizeof *blocks, by_key_down);
+    int64_t top = base;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t m = timeline_near(&t, blocks, (int32_t)i, near);
+        qsort(near, (size_t)m, sizeof *near, by_offset);
+        blocks[i].offset = first_fit(near, m, blocks[i].bytes, base);
+        top = GW_MAX(top, blocks[i].offset + blocks[i].bytes);
+        timeline_add(&t, blocks, (int32_t)i);
+    }
+    timeline_release(&t);
+    gw_arena_release(&mem);
+    return top;
+}
+
+/* The orders that are tried. */
+static double key_of(const block *b, int order) {
+    double size = (double)b->bytes, life = (double)(b->last - b->first + 1);
+    switch (order) {
+    case 0: return size;
+    case 1: return size * life;
+    case 2: return life;
+    case 3: return -(double)b->first;
+    default: return size * size * life;
+    }
+}
+enum { ORDERS = 5 };
+
+static int64_t place_persistent(gw_graph *g, const gw_lives *l, bool params) {
+    int64_t at = 0;
+    for (int64_t v = 0; v < g->values.count; v++) {
+        gw_value *x = &g->values.items[v];
+        if (!l->persistent[v] || (x->role == GW_ROLE_PARAM && !params)) continue;
+        x->offset = at;
+        at += (gw_type_local_bytes(&x->type, &g->mesh, 0) + 63) / 64 * 64;
+    }
+    return at;
+}
+
+static int64_t place_rest(gw_graph *g, const gw_lives *l, int64_t base, int64_t lower, gw_arena *mem) {
+    block *blocks = gw_arena_new(mem, block, g->values.count);
+    int64_t n = 0;
+    for (int64_t v = 0; v < g->values.count; v++)
+        if (l->bytes[v] > 0 && !l->persistent[v])
+            blocks[n++] = (block){(gw_vid)v, l->bytes[v], 0, l->first[v], l->last[v], 0};
+    int64_t best = INT64_MAX;
+    for (int order = 0; order < ORDERS; order++) {
+        for (int64_t i = 0; i < n; i++)
+            blocks[i].key = key_of(&blocks[i], order);
+        int64_t top = pack(blocks, n, base, g->ops.count);
+        if (top >= best) continue;
+        best = top;
+        for (int64_t i = 0; i < n; i++)
+            g->values.items[blocks[i].v].offset = blocks[i].offset;
+        if (best <= lower) break;
+    }
+    return n ? best : base;
+}
+
+static void spread_to_ties(gw_graph *g) {
+    for (int64_t v = 0; v < g->values.count; v++) {
+        gw_vid root = gw_value_root(g, (gw_vid)v);
+        g->values.items[v].offset = g->values.items[root].offset;
+    }
+}
+
+gw_status gw_pass_place(gw_graph *dst, const gw_graph *src, const gw_compile_opts *opts,
+                        gw_compile_report *report, gw_diags *dg) {
+    (void)dg;
+    gw_graph_dup(dst, src);
+    gw_arena mem = {0};
+    tie_in_place(dst, &mem);
+    add_workspaces(dst, opts);
+    gw_lives l;
+    gw_lives_of(&l, dst, &mem);
+    if (!opts->train) /* another program owns the parameters */
+        for (int64_t v = 0; v < dst->values.count; v++)
+            if (dst->values.items[v].role == GW_ROLE_PARAM && l.persistent[v]) {
+                l.peak_bytes -= l.bytes[v];
+                l.bytes[v] = 0;
+            }
+    gw_place_report r = {0};
+    r.persistent_bytes = place_persistent(dst, &l, opts->train);
+    r.lower_bound_bytes = l.peak_bytes;
+    r.peak_op = l.peak_op;
+    r.arena_bytes[GW_MEM_DEVICE] =
+        place_rest(dst, &l, r.persistent_bytes, r.lower_bound_bytes, &mem);
+    spread_to_ties(dst);
+    memcpy(dst->arena_bytes, r.arena_bytes, sizeof dst->arena_bytes);
+    report->place = r;
+    gw_arena_release(&mem);
+    return GW_OK;
+}

@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+// The step's frame: what stands around the micro-batch loop so that a graph of gradients becomes a training
+// step.
+//
+//   before the loop   master weights cast to the compute dtype (when they differ); accumulators zeroed (when the
+//                     step has more than one micro-batch)
+//   in the loop       the forward and backward ops, each weight gradient adding into its accumulator
+//   after the loop    sum of squares of every gradient, their sum, norm and clip factor, then one optimizer op
+//                     a parameter, tied to the bytes it updates
+//
+// With one micro-batch nothing is zeroed and the first gradient of a parameter is written, not added: the same
+// numbers with less traffic. Further gradients of that parameter (a tied embedding) add onto the first.
+//
+// Neither the learning rate nor the step number nor the loss scale is a constant of the program: `lr`, `step` and
+// `inv_scale` are inputs at step rate. Optimizer ops read `ok`; a step whose norm is not finite leaves every
+// byte of state as it was, in every precision.
+//
+// Bytes a parameter (weights + gradients + optimizer) follow from dtypes alone: fp32 4+4+(m4+v4); bf16 weights
+// and gradients with a float32 master 2+2+(4+4+4); bf16 weights with float32 gradients 2+4+12; pure bf16 2+2+(2+2).
+#include <stdio.h>
+#include <string.h>
+
+#include "base/panic.h" /* GW_ASSERT */
+#include "pass/pass.h"
+
+typedef struct param_state {
+    gw_vid leaf;  /* in dst: what the optimizer updates */
+    gw_vid acc;   /* accumulator, then the latest gradient; GW_NONE before the first */
+    gw_type type; /* of the leaf */
+    const gw_param_info *info;
+    const char *name;
+} param_state;
+
+typedef struct frame {
+    const gw_graph *src;
+    gw_graph *dst;
+    const gw_compile_opts *opts;
+    gw_builder b;
+    gw_vid *map; /* [src values] */
+    param_state *params;
+    int nparams;
+    gw_smap by_name; /* parameter name -> index */
+    gw_vid lr, step, inv_scale;
+} frame;
+
+static gw_attr attr_dtype(gw_dtype t) { return (gw_attr){.i = t}; }
+
+static const gw_param_info *find_info(const gw_compile_opts *o, const char *name) {
+    for (int i = 0; i < o->nparams; i++)
+        if (strcmp(o->params[i].name, name) == 0) return &o->params[i];
+    gw_panic("the step pass was given no facts of parameter '%s'", name);
+}
+
+static void set_role(gw_graph *g, gw_vid v, gw_role role, gw_cause cause) {
+    g->values.items[v].role = (uint8_t)role;
+    g->values.items[v].cause = (uint8_t)cause;
+}
+
+/* Leaves of dst: parameters in their master dtype, the other leaves as they are. */
+static void make_leaves(frame *f) {
+    const gw_compile_opts *o = f->opts;
+    bool has_master = o->master != o->compute;
+    for (int64_t v = 0; v < f->src->values.count; v++) {
+        const gw_value *x = &f->src->values.items[v];
+        f->map[v] = GW_NONE;
+        if (x->def != GW_NONE) continue;
+        if (x->role != GW_ROLE_PARAM) {
+            f->map[v] = gw_graph_copy_leaf(f->dst, f->src, (gw_vid)v);
+            continue;
+        }
+        param_state *p = &f->params[f->nparams];
+        p->name = gw_graph_str(f->src, x->name);
+        p->info = o->train ? find_info(o, p->name) : NULL;
+        p->type = x->type;
+        p->type.dtype = (uint8_t)o->master;
+        p->acc = GW_NONE;
+        p->leaf = gw_graph_leaf(f->dst, GW_ROLE_PARAM,
+                                has_master ? GW_CAUSE_OPTIMIZER : GW_CAUSE_WEIGHTS, GW_RATE_STEP,
+                                p->type, p->name);
+        gw_smap_put_c(&f->by_name, p->name, (uint32_t)f->nparams++);
+        f->map[v] = p->leaf;
+    }
+}
+
+static gw_vid scalar_input(frame *f, gw_dtype t, const char *name) {
+    return gw_graph_leaf(f->dst, GW_ROLE_INPUT, GW_CAUSE_DATA, GW_RATE_STEP, gw_type_scalar(t),
+                         name);
+}
+
+/* Casts of weights, by source value. */
+static void cast_weights(frame *f) {
+    if (f->opts->master == f->opts->compute) return;
+    gw_builder_enter(&f->b, "weights");
+    gw_attr to = attr_dtype(f->opts->compute);
+    for (int64_t v = 0; v < f->src->values.count; v++) {
+        const gw_value *x = &f->src->values.items[v];
+        if (x->def != GW_NONE || x->role != GW_ROLE_PARAM) continue;
+        gw_vid in[1] = {f->map[v]};
+        gw_vid w = gw_build(&f->b, "cast", in, 1, &to, NULL);
+        set_role(f->dst, w, GW_ROLE_TEMP, GW_CAUSE_WEIGHTS);
+        f->map[v] = w;
+    }
+    gw_builder_leave(&f->b);
+}
+
+static void zero_accumulators(frame *f) {
+    gw_builder_enter(&f->b, "gradients");
+    gw_attr to = attr_dtype(f->opts->gradients);
+    for (int i = 0; i < f->nparams; i++) {
+        gw_vid in[1] = {f->params[i].leaf};
+        f->params[i].acc = gw_build(&f->b, "zeros", in, 1, &to, NULL);
+        set_role(f->dst, f->params[i].acc, GW_ROLE_TEMP, GW_CAUSE_GRADIENTS);
+    }
+    gw_builder_leave(&f->b);
+}
+
+/* A scalar accumulator for a value named `name` that an accumulating op of the loop defines (the loss). */
+static gw_vid zero_scalar(frame *f, gw_vid like) {
+    gw_attr to = attr_dtype((gw_dtype)gw_type_of(f->src, like)->dtype);
+    gw_vid in[1] = {f->lr};
+    gw_vid z = gw_build(&f->b, "zeros", in, 1, &to, NULL);
+    set_role(f->dst, z, GW_ROLE_TEMP, GW_CAUSE_ACTIVATIONS);
+    return z;
+}
+
+/* Wires output k of the op just copied into its accumulator. */
+static gw_status chain_gradient(frame *f, gw_oid o, int k, gw_vid dv, const char *name,
+                                gw_diags *dg) {
+    uint32_t i = 0;
+    if (!gw_smap_find_c(&f->by_name, name, &i))
+        gw_panic("a gradient of '%s', which is no parameter", name);
+    param_state *p = &f->params[i];
+    if (p->acc != GW_NONE) {
+        if (gw_op_accumulator(f->dst, &f->dst->ops.items[o], k) < 0)
+            return GW_FAIL(dg, GW_ERR_UNSUPPORTED, "no-accumulate",
+                           "%s cannot add into the accumulator of '%s'",
+                           gw_op_def(f->dst, &f->dst->ops.items[o])->name, name);
+        gw_op_set_accumulator(f->dst, o, k, p->acc);
+    }
+    set_role(f->dst, dv, GW_ROLE_TEMP, GW_CAUSE_GRADIENTS);
+    f->dst->values.items[dv].name = 0;
+    p->acc = dv;
+    return GW_OK;
+}
+
+static gw_status copy_loop(frame *f, gw_diags *dg) {
+    const gw_graph *s = f->src;
+    for (gw_oid i = 0; i < (gw_oid)s->ops.count; i++) {
+        gw_oid o = gw_graph_copy_op(f->dst, s, i, f->map);
+        for (int k = 0; k < (int)s->ops.items[i].nout; k++) {
+            gw_vid sv = gw_op_out(s, &s->ops.items[i], k);
+            if (s->values.items[sv].role != GW_ROLE_GRAD) continue;
+            GW_TRY(chain_gradient(f, o, k, f->map[sv], gw_graph_str(s, s->values.items[sv].name),
+                                  dg));
+        }
+    }
+    return GW_OK;
+}
+
+/* Named results of the loop (the loss) are sums over micro-batches: their accumulators stand before it. */
+static gw_status prepare_sums(frame *f, gw_vid *sum_of, gw_diags *dg) {
+    const gw_graph *s = f->src;
+    for (int64_t v = 0; v < s->values.count; v++) {
+        const gw_value *x = &s->values.items[v];
+        sum_of[v] = GW_NONE;
+        if (x->def == GW_NONE || x->name == 0 || x->role == GW_ROLE_GRAD) continue;
+        if (gw_op_accumulator(s, &s->ops.items[x->def], x->out) < 0)
+            return GW_FAIL(dg, GW_ERR_UNSUPPORTED, "no-accumulate",
+                           "the named result '%s' cannot be summed over micro-batches",
+                           gw_graph_str(s, x->name));
+        if (x->type.ndim != 0) gw_panic("a named result that is not a scalar in a training step");
+        sum_of[v] = zero_scalar(f, (gw_vid)v);
+    }
+    return GW_OK;
+}
+
+static void wire_sums(frame *f, const gw_vid *sum_of) {
+    for (int64_t v = 0; v < f->src->values.count; v++) {
+        if (sum_of[v] == GW_NONE) continue;
+        const gw_value *d = &f->dst->values.items[f->map[v]];
+        gw_op_set_accumulator(f->dst, d->def, d->out, sum_of[v]);
+    }
+}
+
+/* ---- after the loop ---- */
+
+static void norm_and_clip(frame *f, gw_vid *factor, gw_vid *ok) {
+    gw_builder_enter(&f->b, "norm");
+    gw_vid *squares = gw_mem_alloc(sizeof(gw_vid) * ((size_t)f->nparams + 1));
+    for (int i = 0; i < f->nparams; i++)
+        squares[i] = gw_build1(&f->b, "sqnorm", f->params[i].acc);
+    gw_vid sum = gw_build(&f->b, "addn", squares, f->nparams, NULL, NULL);
+    gw_mem_free(squares);
+    gw_attr max = {.f = f->opts->optim.clip_norm};
+    gw_vid in[2] = {sum, f->inv_scale}, more[2] = {0};
+    gw_vid norm = gw_build(&f->b, "clip", in, 2, &max, more);
+    *factor = more[0];
+    *ok = more[1];
+    f->dst->values.items[norm].name = gw_graph_intern(f->dst, "norm");
+    f->dst->values.items[more[1]].name = gw_graph_intern(f->dst, "ok");
+    gw_builder_leave(&f->b);
+}
+
+static gw_vid state_leaf(frame *f, const param_state *p, const char *suffix, gw_dtype t) {
+    char name[256];
+    snprintf(name, sizeof name, "%s.%s", p->name, suffix);
+    gw_type type = p->type;
+    type.dtype = (uint8_t)t;
+    return gw_graph_leaf(f->dst, GW_ROLE_STATE, GW_CAUSE_OPTIMIZER, GW_RATE_STEP, type, name);
+}
+
+static void emit_adamw(frame *f, param_state *p, gw_vid factor, gw_vid ok) {
+    const gw_optim_opts *c = &f->opts->optim;
+    gw_graph *g = f->dst;
+    gw_vid m = state_leaf(f, p, "m", f->opts->moments);
+    gw_vid v = state_leaf(f, p, "v", f->opts->moments);
+    gw_attr a[GW_MAX_ATTRS];
+    gw_attrs_default(g->table, "adamw", a);
+    gw_attrs_set(g->table, "adamw", a, "beta1", (gw_attr){.f = c->beta1});
+    gw_attrs_set(g->table, "adamw", a, "beta2", (gw_attr){.f = c->beta2});
+    gw_attrs_set(g->table, "adamw", a, "eps", (gw_attr){.f = c->eps});
+    gw_attrs_set(g->table, "adamw", a, "decay", (gw_attr){.f = p->info->decay ? c->decay : 0});
+    if (f->opts->stochastic && p->type.dtype == GW_BF16) {
+        gw_attrs_set(g->table, "adamw", a, "stochastic", (gw_attr){.i = 1});
+        gw_attrs_set(g->table, "adamw", a, "seed", (gw_attr){.i = (int64_t)f->opts->seed});
+        gw_attr key = {0};
+        key.s = gw_graph_intern(g, p->name);
+        gw_attrs_set(g->table, "adamw", a, "key", key);
+    }
+    gw_vid in[8] = {p->leaf, p->acc, m, v, factor, ok, f->lr, f->step}, more[2] = {0};
+    gw_vid out = gw_build(&f->b, "adamw", in, 8, a, more);
+    if (f->b.status != GW_OK) return;
+    gw_graph_add_state(g, p->leaf, out);
+    gw_graph_add_state(g, m, more[0]);
+    gw_graph_add_state(g, v, more[1]);
+}
+
+static void emit_sgd(frame *f, param_state *p, gw_vid factor, gw_vid ok) {
+    const gw_optim_opts *c = &f->opts->optim;
+    gw_graph *g = f->dst;
+    gw_attr a[GW_MAX_ATTRS], decay = {.f = p->info->decay ? c->decay : 0};
+    if (c->momentum == 0) {
+        gw_attrs_default(g->table, "sgd", a);
+        gw_attrs_set(g->table, "sgd", a, "decay", decay);
+        gw_vid in[5] = {p->leaf, p->acc, factor, ok, f->lr};
+        gw_vid out = gw_build(&f->b, "sgd", in, 5, a, NULL);
+        if (f->b.status == GW_OK) gw_graph_add_state(g, p->leaf, out);
+        return;
+    }
+    gw_attrs_default(g->table, "sgdm", a);
+    gw_attrs_set(g->table, "sgdm", a, "momentum", (gw_attr){.f = c->momentum});
+    gw_attrs_set(g->table, "sgdm", a, "nesterov", (gw_attr){.i = c->nesterov});
+    gw_attrs_set(g->table, "sgdm", a, "decay", decay);
+    gw_vid m = state_leaf(f, p, "m", f->opts->moments);
+    gw_vid in[7] = {p->leaf, p->acc, m, factor, ok, f->lr, f->step}, more[1] = {0};
+    gw_vid out = gw_build(&f->b, "sgdm", in, 7, a, more);
+    if (f->b.status != GW_OK) return;
+    gw_graph_add_state(g, p->leaf, out);
+    gw_graph_add_state(g, m, more[0]);
+}
+
+static void emit_muon(frame *f, param_state *p, gw_vid factor, gw_vid ok, gw_vid muon_lr) {
+    const gw_optim_opts *c = &f->opts->optim;
+    gw_graph *g = f->dst;
+    gw_attr a[GW_MAX_ATTRS];
+    gw_attrs_default(g->table, "muon", a);
+    gw_attrs_set(g->table, "muon", a, "rows", (gw_attr){.i = p->info->rows});
+    gw_attrs_set(g->table, "muon", a, "momentum", (gw_attr){.f = c->muon_momentum});
+    gw_attrs_set(g->table, "muon", a, "nesterov", (gw_attr){.i = 1});
+    gw_attrs_set(g->table, "muon", a, "ns_steps", (gw_attr){.i = c->muon_ns_steps});
+    gw_attrs_set(g->table, "muon", a, "decay", (gw_attr){.f = p->info->decay ? c->decay : 0});
+    gw_vid m = state_leaf(f, p, "m", f->opts->moments);
+    gw_vid in[6] = {p->leaf, p->acc, m, factor, ok, muon_lr}, more[1] = {0};
+    gw_vid out = gw_build(&f->b, "muon", in, 6, a, more);
+    if (f->b.status != GW_OK) return;
+    gw_graph_add_state(g, p->leaf, out);
+    gw_graph_add_state(g, m, more[0]);
+}
+
+static void emit_optimizer(frame *f) {
+    gw_vid factor = GW_NONE, ok = GW_NONE;
+    norm_and_clip(f, &factor, &ok);
+    gw_builder_enter(&f->b, "optimizer");
+    gw_vid muon_lr = GW_NONE;
+    if (f->opts->optim.kind == GW_OPTIM_MUON) muon_lr = scalar_input(f, GW_F32, "muon_lr");
+    for (int i = 0; i < f->nparams; i++) {
+        param_state *p = &f->params[i];
+        switch (f->opts->optim.kind) {
+        case GW_OPTIM_ADAMW: emit_adamw(f, p, factor, ok); break;
+        case GW_OPTIM_SGD: emit_sgd(f, p, factor, ok); break;
+        case GW_OPTIM_MUON:
+            if (p->info->hidden) emit_muon(f, p, factor, ok, muon_lr);
+            else emit_adamw(f, p, factor, ok);
+            break;
+        }
+    }
+    gw_builder_leave(&f->b);
+}
+
+/* Forward only: weights are cast once a run of the loop, nothing is updated. */
+static gw_status build_forward_frame(frame *f) {
+    make_leaves(f);
+    cast_weights(f);
+    for (gw_oid i = 0; i < (gw_oid)f->src->ops.count; i++)
+        (void)gw_graph_copy_op(f->dst, f->src, i, f->map);
+    for (int64_t i = 0; i < f->src->states.count; i++)
+        gw_graph_add_state(f->dst, f->map[f->src->states.items[i].start],
+                           f->map[f->src->states.items[i].end]);
+    return f->b.status;
+}
+
+static gw_status build_frame(frame *f, gw_arena *mem, gw_diags *dg) {
+    f->b.phase = GW_PHASE_O;
+    f->b.rate = GW_RATE_STEP;
+    if (!f->opts->train) return build_forward_frame(f);
+    make_leaves(f);
+    f->lr = scalar_input(f, GW_F32, "lr");
+    f->step = scalar_input(f, GW_I64, "step");
+    f->inv_scale = scalar_input(f, GW_F32, "inv_scale");
+    cast_weights(f);
+    gw_vid *sum_of = gw_arena_new(mem, gw_vid, f->src->values.count);
+    bool many = f->opts->micro_batches > 1;
+    if (many) {
+        zero_accumulators(f);
+        GW_TRY(prepare_sums(f, sum_of, dg));
+    }
+    GW_TRY(copy_loop(f, dg));
+    if (many) wire_sums(f, sum_of);
+    emit_optimizer(f);
+    return f->b.status;
+}
+
+gw_status gw_pass_step(gw_graph *dst, const gw_graph *src, const gw_compile_opts *opts,
+                       gw_compile_report *report, gw_diags *dg) {
+    (void)report;
+    if (!opts->train && opts->master == opts->compute) {
+        gw_graph_dup(dst, src);
+        dst->micro_batches = 0;
+        return GW_OK;
+    }
+    gw_arena mem = {0};
+    frame f = {.src = src, .dst = dst, .opts = opts};
+    gw_graph_init(dst, src->table);
+    dst->mesh = src->mesh;
+    dst->micro_batches = opts->train ? opts->micro_batches : 0;
+    gw_builder_init(&f.b, dst, dg);
+    f.map = gw_arena_new(&mem, gw_vid, src->values.count);
+    f.params = gw_arena_new(&mem, param_state, src->values.count);
+    gw_status st = build_frame(&f, &mem, dg);
+    gw_smap_release(&f.by_name);
+    gw_arena_release(&mem);
+    if (st != GW_OK) gw_graph_release(dst);
+    return st;
+}
