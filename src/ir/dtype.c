@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Element types: what the list in ir/dtype.h says, as functions.
 //
-// Every fact of an element type is a column of GW_DTYPES, so a new type is a line there. A type is a
-// float exactly when its text form says so; kernels and passes ask, and name no type twice.
+// Names and sizes are columns of GW_DTYPES, so a new type is a line there; whether it is a float is
+// a switch without default, so that the compiler asks for the answer. Sizes are in bits, because
+// storage types below a byte exist.
 #include "ir/dtype.h"
 
 #include <string.h>
@@ -21,9 +22,7 @@ static const int bits_of[] = {
 #undef X
 };
 
-const char *gw_dtype_name(gw_dtype t) {
-    return (unsigned)t < GW_DTYPE_COUNT ? names[t] : "?";
-}
+const char *gw_dtype_name(gw_dtype t) { return (unsigned)t < GW_DTYPE_COUNT ? names[t] : "?"; }
 
 int gw_dtype_bits(gw_dtype t) {
     GW_ASSERT((unsigned)t < GW_DTYPE_COUNT);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The mesh: ranks as mixed-radix numbers over prime-grained sub-axes.
 //
-// A group (dp, tp, ...) of size n is kept as the prime factors of n, one sub-axis each, so that "part of
-// an axis" (replicate over hosts, shard within one) is a subset of sub-axes and never a new kind of
-// axis. Placements hold indices into this list, and sets of sub-axes are bit masks of them; hence
-// GW_MAX_AXES is 32. The first sub-axis is the most major digit of a rank, the last the most minor:
-// ranks that differ only in the last are neighbours.
+// A group (dp, tp, ...) of size n is kept as the prime factors of n, one sub-axis each, so that
+// "part of an axis" (replicate over hosts, shard within one) is a subset of sub-axes and never a
+// new kind of axis. Placements hold indices into this list, and sets of sub-axes are bit masks of
+// them; hence GW_MAX_AXES is 32. The first sub-axis is the most major digit of a rank, the last the
+// most minor: ranks that differ only in the last are neighbours.
 //
-// What must hold: sizes are primes (>= 2), names are unique. Which group goes where in the order is the
-// layout's choice, not this file's.
+// What must hold: sizes are primes (>= 2), names are unique. Which group goes where in the order is
+// the layout's choice, not this file's.
 #include "ir/mesh.h"
 
 #include <stdio.h>

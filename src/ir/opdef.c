@@ -364,7 +364,7 @@ gw_vid gw_build(gw_builder *b, const char *name, const gw_vid *in, int nin, cons
     gw_infer f = {b->g, def, ins, nin, attrs, out, &nout, b->dg};
     b->status = def->infer(&f);
     if (b->status != GW_OK) {
-        gw_diag_frame(b->dg, "while building %s", b->scope[0] ? b->scope : "the graph");
+        gw_diag_frame(b->dg, "building %s", b->scope[0] ? b->scope : "the graph");
         return dummy(b, def, more);
     }
     gw_oid o = gw_graph_op(b->g, (uint16_t)code, ins, nin, attrs, out, nout, b->phase, b->rate,

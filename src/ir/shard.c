@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shards: one function from local index to global index, for each way of cutting a dimension.
 //
-// All kinds but `layer` are made of at most two segments of consecutive global indices, so they are told
-// by segments(): where each begins and how long it is. Length, the two directions of the map and the
-// runs all follow from that one function. `layer` deals indices out like cards and has a closed form.
+// All kinds but `layer` are made of at most two segments of consecutive global indices, so they are
+// told by segments(): where each begins and how long it is. Length, the two directions of the map
+// and the runs all follow from that one function. `layer` deals indices out like cards and has a
+// closed form.
 //
-// What must hold (tests/ir/test_shard.c): over all parts, local -> global is a bijection onto [0, size);
-// owner inverts global; the runs of a part, in order, list its global indices in local order; a run is
-// never followed by one that continues it. Parts may be empty when size < parts.
+// What must hold (tests/ir/test_shard.c): over all parts, local -> global is a bijection onto [0,
+// size); owner inverts global; the runs of a part, in order, list its global indices in local
+// order; a run is never followed by one that continues it. Parts may be empty when size < parts.
 //
 // Sources of the kinds: ceil-divided chunks as torch.chunk cuts; zigzag as in context-parallel
 // attention, where part i holds chunks i and 2n-1-i so that each part sees equal causal work.
@@ -70,8 +71,7 @@ static void check(const gw_shard *s) {
 
 int64_t gw_shard_length(const gw_shard *s) {
     check(s);
-    if (s->kind == GW_SHARD_LAYER)
-        return s->size / s->parts + (s->part < s->size % s->parts);
+    if (s->kind == GW_SHARD_LAYER) return s->size / s->parts + (s->part < s->size % s->parts);
     segments g = segments_of(s);
     return g.count[0] + g.count[1];
 }

@@ -1,26 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// Printing a graph: one op a line, everything the IR holds before `#`, figures derived from it after.
+// Printing a graph: one op a line, everything the IR holds before `#`, derived figures after it.
 //
 //   program mb 4 values 7                                  micro-batches a step, number of values
 //   mesh dp.0=2 tp.0=2                                     absent on one rank
 //   arena device 123456                                    one line for each memory kind in use
 //   let %0 : TYPE [=%k] ROLE CAUSE RATE ["name"] [in MEM] [@offset]
-//   %5, %6 = op %0, _ {attr=1} : OUT, OUT PHASE RATE ["scope"] on STREAM [after %2, op7] [recompute]
-//            [flags n] [stage n] [@offset, _] [work %8[.out] TYPE [facts] [@offset]]
+//   %5, %6 = op %0, _ {attr=1} : OUT, OUT PHASE RATE ["scope"] on STREAM OPTIONS
 //   state %0 %5
 //
 //   TYPE  f32[b4 s{tp}512 d{dp.0,dp.1:zigzag}768]+P(sum){tp}+P(max){cp}+flat{dp}
 //   OUT   TYPE [=%tied] [ROLE] [CAUSE] [RATE] ["name"] [in MEM]
+//   OPTIONS  [after %2, op7] [recompute] [flags n] [stage n] [@offset, _] [WORK]
+//   WORK  work %8[.out] OUT [@offset]
 //
-// Values that no op defines stand in `let` lines, those that an op defines at its left, and its workspace
-// at its end, so each value is declared once and ids need not be dense in any order. What equals its
-// default is left out: attributes at the descriptor's, results that are `temp activations` at their op's
-// rate on the device, chunk shards, stage 0, offsets not yet placed. In `{}` a group name stands for all
-// of its sub-axes in mesh order. `after` names an op by its first output, or by number if it has none.
+// Values that no op defines stand in `let` lines, those that an op defines at its left, and its
+// workspace at its end, so each value is declared once and ids need not be dense in any order. What
+// equals its default is left out: attributes at the descriptor's, results that are `temp
+// activations` at their op's rate on the device, chunk shards, stage 0, offsets not yet placed. In
+// `{}` a group name stands for all of its sub-axes in mesh order. `after` names an op by its first
+// output, or by number if it has none.
 //
-// The printer must survive any graph, because it describes broken ones for the verifier: it checks every
-// id before following it and prints `?` where it leads nowhere. Figures come only with a graph that
-// verifies. Parsing is in ir/text_parse.c; the two must change together (tests/ir/test_text.c).
+// The printer must survive any graph, because it describes broken ones for the verifier: it checks
+// every id before following it and prints `?` where it leads nowhere. Figures come only with a
+// graph that verifies. Parsing is in ir/text_parse.c; the two must change together
+// (tests/ir/test_text.c).
 #include "ir/text.h"
 
 #include <math.h>
@@ -38,11 +41,16 @@ static void print_quoted(gw_str *out, const char *s) {
     gw_str_add_char(out, '"');
     for (; *s; s++) {
         unsigned char c = (unsigned char)*s;
-        if (c == '"' || c == '\\') gw_str_printf(out, "\\%c", c);
-        else if (c == '\n') gw_str_add(out, "\\n");
-        else if (c == '\t') gw_str_add(out, "\\t");
-        else if (c < 0x20 || c == 0x7f) gw_str_printf(out, "\\x%02x", c);
-        else gw_str_add_char(out, (char)c);
+        if (c == '"' || c == '\\')
+            gw_str_printf(out, "\\%c", c);
+        else if (c == '\n')
+            gw_str_add(out, "\\n");
+        else if (c == '\t')
+            gw_str_add(out, "\\t");
+        else if (c < 0x20 || c == 0x7f)
+            gw_str_printf(out, "\\x%02x", c);
+        else
+            gw_str_add_char(out, (char)c);
     }
     gw_str_add_char(out, '"');
 }
@@ -63,8 +71,10 @@ static void print_float(gw_str *out, double x) {
 }
 
 static void print_value_id(gw_str *out, gw_vid v) {
-    if (v == GW_NONE) gw_str_add_char(out, '_');
-    else gw_str_printf(out, "%%%u", v);
+    if (v == GW_NONE)
+        gw_str_add_char(out, '_');
+    else
+        gw_str_printf(out, "%%%u", v);
 }
 
 static const char *string_of(const gw_graph *g, gw_sid s) {
@@ -232,8 +242,10 @@ static void print_outputs(const gw_graph *g, const gw_op *o, gw_str *out) {
     for (int i = 0; i < o->nout; i++) {
         const gw_value *v = value_at(g, gw_op_out(g, o, i));
         gw_str_add(out, i ? ", " : " ");
-        if (v) print_value(g, v, d, out);
-        else gw_str_add_char(out, '?');
+        if (v)
+            print_value(g, v, d, out);
+        else
+            gw_str_add_char(out, '?');
     }
 }
 
@@ -246,8 +258,10 @@ static void print_after(const gw_graph *g, const gw_op *o, gw_str *out) {
                                 ? value_at(g, gw_op_out(g, w, 0))
                                 : NULL;
         gw_str_add(out, i ? ", " : " after ");
-        if (v && v->def == a) gw_str_printf(out, "%%%u", gw_op_out(g, w, 0));
-        else gw_str_printf(out, "op%u", a);
+        if (v && v->def == a)
+            gw_str_printf(out, "%%%u", gw_op_out(g, w, 0));
+        else
+            gw_str_printf(out, "op%u", a);
     }
 }
 
@@ -260,8 +274,10 @@ static void print_offsets(const gw_graph *g, const gw_op *o, gw_str *out) {
     for (int i = 0; placed && i < o->nout; i++) {
         const gw_value *v = value_at(g, gw_op_out(g, o, i));
         gw_str_add(out, i ? ", " : " @");
-        if (v && v->offset != -1) gw_str_printf(out, "%lld", (long long)v->offset);
-        else gw_str_add_char(out, '_');
+        if (v && v->offset != -1)
+            gw_str_printf(out, "%lld", (long long)v->offset);
+        else
+            gw_str_add_char(out, '_');
     }
 }
 
@@ -344,8 +360,7 @@ static void print_figure(const gw_graph *g, const gw_op *o, gw_str *out) {
 
 void gw_graph_print(const gw_graph *g, gw_str *out, bool derived) {
     bool figures = derived && gw_graph_verify(g, NULL) == GW_OK;
-    gw_str_printf(out, "program mb %d values %lld\n", g->micro_batches,
-                  (long long)g->values.count);
+    gw_str_printf(out, "program mb %d values %lld\n", g->micro_batches, (long long)g->values.count);
     for (int a = 0; a < g->mesh.naxes && a < GW_MAX_AXES; a++)
         gw_str_printf(out, "%s%.*s=%d", a ? " " : "mesh ", (int)sizeof g->mesh.axes[a].name,
                       g->mesh.axes[a].name, g->mesh.axes[a].size);
@@ -359,9 +374,9 @@ void gw_graph_print(const gw_graph *g, gw_str *out, bool derived) {
         if (g->values.items[i].def != GW_NONE) continue;
         print_leaf(g, i, out);
         if (figures)
-            gw_str_printf(out, "   # %s",
-                          gw_fmt_bytes(buf, gw_type_local_bytes(&g->values.items[i].type,
-                                                                &g->mesh, 0)));
+            gw_str_printf(
+                out, "   # %s",
+                gw_fmt_bytes(buf, gw_type_local_bytes(&g->values.items[i].type, &g->mesh, 0)));
         gw_str_add_char(out, '\n');
     }
     for (int64_t i = 0; i < g->ops.count; i++) {

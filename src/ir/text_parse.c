@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parsing a graph's text: the inverse of ir/text.c, whose head has the grammar.
 //
-// One pass over the bytes with a cursor; each parse_* function reads one piece and returns false after the
-// first error, which is reported with line and column. Any bytes are safe: every list is bounded by what
-// the graph's fields hold, ids are checked against the count in the first line (itself bounded by the
-// length of the text), sizes are checked so that no later arithmetic on them can overflow, and strings are
-// taken byte by byte. What parses is well-formed but not yet sound: defined before use, right operand
-// counts and the like are the verifier's.
+// One pass over the bytes with a cursor; each parse_* function reads one piece and returns false
+// after the first error, which is reported with line and column. Any bytes are safe: every list is
+// bounded by what the graph's fields hold, ids are checked against the count in the first line
+// (itself bounded by the length of the text), sizes are checked so that no later arithmetic on them
+// can overflow, and strings are taken byte by byte. What parses is well-formed but not yet sound:
+// defined before use, right operand counts and the like are the verifier's.
 //
-// Ids are those of the text. `mesh` and `arena` lines come before the values; otherwise lines may stand in
-// any order in which ops are in program order.
+// Ids are those of the text. `mesh` and `arena` lines come before the values; otherwise lines may
+// stand in any order in which ops are in program order.
 #include "ir/text.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@
 #include "base/arena.h" /* gw_mem_zalloc */
 #include "ir/shard.h"   /* gw_shard_kind_name */
 
-#define WORD_MAX 64
+#define WORD_MAX  64
 #define MAX_RANKS (INT64_C(1) << 40)
 
 typedef struct parser {
@@ -67,9 +67,7 @@ static bool accept(parser *s, char c) {
     return true;
 }
 
-static bool expect(parser *s, char c) {
-    return accept(s, c) || fail(s, "'%c' is missing here", c);
-}
+static bool expect(parser *s, char c) { return accept(s, c) || fail(s, "'%c' is missing here", c); }
 
 static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -132,9 +130,12 @@ static int hex_digit(char c) {
 static bool parse_escape(parser *s, char *c) {
     if (s->p >= s->end) return fail(s, "the string has no end");
     char e = *s->p++;
-    if (e == 'n') *c = '\n';
-    else if (e == 't') *c = '\t';
-    else if (e == '"' || e == '\\') *c = e;
+    if (e == 'n')
+        *c = '\n';
+    else if (e == 't')
+        *c = '\t';
+    else if (e == '"' || e == '\\')
+        *c = e;
     else if (e == 'x' && s->end - s->p >= 2 && hex_digit(s->p[0]) >= 0 && hex_digit(s->p[1]) >= 0) {
         *c = (char)(hex_digit(s->p[0]) * 16 + hex_digit(s->p[1]));
         s->p += 2;
@@ -230,7 +231,8 @@ static bool parse_partial(parser *s, gw_type *t) {
         t->flat = 1;
         return parse_mask(s, &t->flat_axes);
     }
-    if (!accept_word(s, "P") || !expect(s, '(')) return fail(s, "P(sum), P(max) or flat is missing");
+    if (!accept_word(s, "P") || !expect(s, '('))
+        return fail(s, "P(sum), P(max) or flat is missing");
     bool sum = accept_word(s, "sum");
     if (!sum && !accept_word(s, "max")) return fail(s, "sum or max is missing");
     return expect(s, ')') && parse_mask(s, sum ? &t->psum : &t->pmax);
@@ -308,8 +310,10 @@ static bool parse_facts(parser *s, gw_value *v, bool *has_rate) {
         char w[WORD_MAX];
         word(s, w);
         int role = role_named(w), cause = cause_named(w), rate = rate_named(w);
-        if (role >= 0) v->role = (uint8_t)role;
-        else if (cause >= 0) v->cause = (uint8_t)cause;
+        if (role >= 0)
+            v->role = (uint8_t)role;
+        else if (cause >= 0)
+            v->cause = (uint8_t)cause;
         else if (rate >= 0) {
             v->rate = (uint8_t)rate;
             *has_rate = true;
@@ -389,8 +393,10 @@ static bool parse_attrs(parser *s, const gw_opdef *def, gw_attr *attrs) {
         word(s, w);
         while (i < def->nattrs && strcmp(def->attrs[i].name, w) != 0) i++;
         if (i == def->nattrs) return fail(s, "%s has no attribute '%s'", def->name, w);
-        if (!accept(s, '=') && def->attrs[i].kind == GW_ATTR_BOOL) attrs[i].i = 1;
-        else if (!parse_attr_value(s, &def->attrs[i], &attrs[i])) return false;
+        if (!accept(s, '=') && def->attrs[i].kind == GW_ATTR_BOOL)
+            attrs[i].i = 1;
+        else if (!parse_attr_value(s, &def->attrs[i], &attrs[i]))
+            return false;
     }
     return true;
 }
@@ -398,8 +404,10 @@ static bool parse_attrs(parser *s, const gw_opdef *def, gw_attr *attrs) {
 static void push_default_attrs(parser *s, const gw_opdef *def) {
     for (int i = 0; i < def->nattrs; i++) {
         gw_attr a = {0};
-        if (def->attrs[i].kind == GW_ATTR_FLOAT) a.f = def->attrs[i].def_f;
-        else if (def->attrs[i].kind != GW_ATTR_STR) a.i = def->attrs[i].def_i;
+        if (def->attrs[i].kind == GW_ATTR_FLOAT)
+            a.f = def->attrs[i].def_f;
+        else if (def->attrs[i].kind != GW_ATTR_STR)
+            a.i = def->attrs[i].def_i;
         gw_vec_push(&s->g->attrs, a);
     }
 }
@@ -594,7 +602,8 @@ static bool parse_header(parser *s) {
     if (!accept_word(s, "values")) return fail(s, "'values' is missing here");
     if (!parse_int(s, 0, UINT32_MAX - 1, &values)) return false;
     /* A declaration takes at least the eight characters of `%1,` and `u8[],`. */
-    if (values > (s->end - s->line) / 8 + 1) return fail(s, "more values than the text can declare");
+    if (values > (s->end - s->line) / 8 + 1)
+        return fail(s, "more values than the text can declare");
     s->g->micro_batches = (int32_t)mb;
     for (int64_t i = 0; i < values; i++)
         gw_vec_push(&s->g->values, blank_value(GW_ROLE_TEMP, GW_CAUSE_ACTIVATIONS, GW_NONE, 0));
@@ -668,13 +677,8 @@ static bool parse_all(parser *s) {
 gw_status gw_graph_parse(gw_graph *g, const gw_optable *table, const char *text, int64_t n,
                          const char *file, gw_diags *dg) {
     gw_graph_init(g, table);
-    parser s = {.p = text,
-                .end = text + n,
-                .line = text,
-                .line_number = 1,
-                .g = g,
-                .file = file,
-                .dg = dg};
+    parser s = {
+        .p = text, .end = text + n, .line = text, .line_number = 1, .g = g, .file = file, .dg = dg};
     bool ok = parse_all(&s);
     gw_mem_free(s.declared);
     gw_str_release(&s.scratch);

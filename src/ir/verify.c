@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // The verifier: what must hold of every graph, after every pass and of every parsed text.
 //
-// Checks go from the shallow to the deep, and each relies on those before it: first that every id leads
-// somewhere and every enum is one (so that nothing later can read outside an array), then that each
-// value is declared once, then order and rates, ties, the ops' own rules, states, and last the memory
-// (ir/verify_memory.c). The first fault is reported and ends the work, since what follows from a broken
-// graph says little. The message names the op or value, the detail is its line of text.
+// Checks go from the shallow to the deep, and each relies on those before it: first that every id
+// leads somewhere and every enum is one (so that nothing later can read outside an array), then
+// that each value is declared once, then order and rates, ties, the ops' own rules, states, and
+// last the memory (ir/verify_memory.c). The first fault is reported and ends the work, since what
+// follows from a broken graph says little. The message names the op or value, the detail is its
+// line of text.
 //
-// Rates: an mb op that takes over step-rate bytes carries them around the loop. That is an accumulation,
-// so only an op whose descriptor ties that output may do it, and nothing else in the loop may read the
-// value it takes over: in the second iteration its bytes hold a partial sum. With one micro-batch the loop
-// runs once, and what it leaves is as good as a step-rate value.
+// Rates: an mb op that takes over step-rate bytes carries them around the loop. That is an
+// accumulation, so only an op whose descriptor ties that output may do it, and nothing else in the
+// loop may read the value it takes over: in the second iteration its bytes hold a partial sum. With
+// one micro-batch the loop runs once, and what it leaves is as good as a step-rate value.
 //
-// What it leaves to others: whether all ranks' programs match (the check pass), and how well memory is
-// packed (the place pass). Cost: O(n log n) in values and edges.
+// What it leaves to others: whether all ranks' programs match (the check pass), and how well memory
+// is packed (the place pass). Cost: O(n log n) in values and edges.
 #include "ir/verify.h"
 
 #include <stdarg.h>
@@ -30,9 +31,9 @@ typedef struct checker {
     const gw_graph *g;
     gw_diags *dg;
     gw_arena arena;
-    uint8_t *declared;  /* by value: 1 once an op or a leaf declares it */
-    gw_oid *last_read;  /* by value: the last op that reads it, GW_NONE if none */
-    gw_vid *successor;  /* by value: what takes over its bytes, GW_NONE if nothing does */
+    uint8_t *declared; /* by value: 1 once an op or a leaf declares it */
+    gw_oid *last_read; /* by value: the last op that reads it, GW_NONE if none */
+    gw_vid *successor; /* by value: what takes over its bytes, GW_NONE if nothing does */
 } checker;
 
 /* ---- saying what is wrong ---- */
@@ -111,8 +112,7 @@ static gw_status check_pools(const checker *c) {
     if (g->strings.count < 1 || g->chars.count < 1 || g->chars.items[g->chars.count - 1] != 0)
         return bad_graph(c, "the string pool is broken");
     for (int64_t i = 0; i < g->strings.count; i++)
-        if (g->strings.items[i] >= g->chars.count)
-            return bad_graph(c, "the string pool is broken");
+        if (g->strings.items[i] >= g->chars.count) return bad_graph(c, "the string pool is broken");
     if (g->micro_batches < 0) return bad_graph(c, "fewer than 0 micro-batches");
     for (int i = 0; i < GW_MEM_COUNT; i++)
         if (g->arena_bytes[i] < 0) return bad_graph(c, "an arena of fewer than 0 bytes");
@@ -162,7 +162,8 @@ static gw_status check_masks(const checker *c, int64_t v, const gw_type *t, uint
                              c->g->mesh.axes[__builtin_ctz(twice)].name);
         used |= masks[i];
     }
-    if (t->flat > 1 || (!t->flat && t->flat_axes)) return bad_value(c, v, "flat is neither 0 nor 1");
+    if (t->flat > 1 || (!t->flat && t->flat_axes))
+        return bad_value(c, v, "flat is neither 0 nor 1");
     for (int i = 0; t->flat && i < t->ndim; i++)
         if (t->dims[i].naxes)
             return bad_value(c, v, "both flat and sharded along dimension %s", t->dims[i].name);
@@ -199,7 +200,8 @@ static gw_status check_value(const checker *c, int64_t i) {
         if (v->tie != GW_NONE) return bad_value(c, i, "no op defines it, yet it is tied");
         return GW_OK;
     }
-    if ((int64_t)v->def >= g->ops.count) return bad_value(c, i, "defined by an op that is not there");
+    if ((int64_t)v->def >= g->ops.count)
+        return bad_value(c, i, "defined by an op that is not there");
     if (v->tie != GW_NONE && (int64_t)v->tie >= g->values.count)
         return bad_value(c, i, "tied to a value that is not there");
     return GW_OK;
@@ -316,7 +318,8 @@ static gw_status check_uses(checker *c, gw_oid id) {
         gw_vid v = gw_op_in(g, o, i);
         if (v == GW_NONE) continue;
         gw_oid def = g->values.items[v].def;
-        if (def != GW_NONE && def >= id) return bad_op(c, id, "reads %%%u before its definition", v);
+        if (def != GW_NONE && def >= id)
+            return bad_op(c, id, "reads %%%u before its definition", v);
         if (def != GW_NONE && g->ops.items[def].work == v)
             return bad_op(c, id, "reads %%%u, a workspace", v);
         c->last_read[v] = id;
@@ -340,7 +343,8 @@ static gw_status check_order(checker *c) {
         past_loop |= in_loop && !mb;
         in_loop |= mb;
         if (mb && past_loop)
-            return bad_op(c, (gw_oid)i, "a micro-batch op stands after the step ops that follow the loop");
+            return bad_op(c, (gw_oid)i,
+                          "a micro-batch op stands after the step ops that follow the loop");
         GW_TRY(check_uses(c, (gw_oid)i));
     }
     return GW_OK;
@@ -376,14 +380,15 @@ static gw_status check_tie(checker *c, gw_oid id, int i) {
     if (old == GW_NONE) return GW_OK;
     if (!reads(g, o, old)) return bad_op(c, id, "output %d is tied to %%%u, no input", i, old);
     const gw_value *x = &g->values.items[v], *y = &g->values.items[old];
-    if (x->mem != y->mem || gw_type_local_bytes(&x->type, &g->mesh, 0) !=
-                                gw_type_local_bytes(&y->type, &g->mesh, 0))
+    if (x->mem != y->mem ||
+        gw_type_local_bytes(&x->type, &g->mesh, 0) != gw_type_local_bytes(&y->type, &g->mesh, 0))
         return bad_op(c, id, "output %d is tied to %%%u, which has other bytes", i, old);
     if (c->successor[old] != GW_NONE)
         return bad_op(c, id, "%%%u is taken over twice, also by %%%u", old, c->successor[old]);
     c->successor[old] = v;
     if (c->last_read[old] != id)
-        return bad_op(c, c->last_read[old], "reads %%%u, whose bytes op %u has taken over", old, id);
+        return bad_op(c, c->last_read[old], "reads %%%u, whose bytes op %u has taken over", old,
+                      id);
     return GW_OK;
 }
 
@@ -416,7 +421,8 @@ static gw_status check_step_reads(const checker *c, gw_oid id) {
     return GW_OK;
 }
 
-/* Ties point to inputs, which are defined before: chains of ties end, and roots can be asked for. */
+/* Ties point to inputs, which are defined before: chains of ties end, and roots can be asked for.
+ */
 static gw_status check_ties(checker *c) {
     const gw_graph *g = c->g;
     for (int64_t id = 0; id < g->ops.count; id++)
@@ -441,7 +447,8 @@ static gw_status check_factor(const checker *c, gw_oid id, const gw_factor *f) {
         gw_vid v = in ? gw_op_in(g, o, i) : gw_op_out(g, o, i - o->nin);
         int k = in ? f->in_dim[i] : f->out_dim[i - o->nin];
         const gw_type *t = gw_type_of(g, v);
-        if (k >= t->ndim) return bad_op(c, id, "its signature names a dimension of %%%u that is not there", v);
+        if (k >= t->ndim)
+            return bad_op(c, id, "its signature names a dimension of %%%u that is not there", v);
         if (k >= 0 && t->dims[k].size != f->size)
             return bad_op(c, id, "%.8s is %lld in %%%u and %lld elsewhere", f->name,
                           (long long)t->dims[k].size, v, (long long)f->size);
@@ -456,7 +463,7 @@ static gw_status check_rules(const checker *c, gw_oid id) {
     if (def->verify(g, o, c->dg) != GW_OK) {
         gw_str line = {0};
         gw_op_print(g, id, &line);
-        gw_diag_frame(c->dg, "while verifying op %u: %s", id, gw_str_c(&line));
+        gw_diag_frame(c->dg, "verifying op %u: %s", id, gw_str_c(&line));
         gw_str_release(&line);
         return GW_ERR_FORMAT;
     }
@@ -479,7 +486,8 @@ static gw_status check_states(checker *c) {
             return bad_value(c, s.start, "a state starts with it, but an op defines it");
         if (seen[s.start]++) return bad_value(c, s.start, "it is a state twice");
         if (gw_value_root(g, s.end) != s.start)
-            return bad_value(c, s.end, "a state ends with it, but it has not the bytes of %%%u", s.start);
+            return bad_value(c, s.end, "a state ends with it, but it has not the bytes of %%%u",
+                             s.start);
         if (c->successor[s.end] != GW_NONE)
             return bad_value(c, s.end, "a state ends with it, but %%%u takes over its bytes",
                              c->successor[s.end]);

@@ -4,19 +4,20 @@
 // A chain of ties is one piece of memory, its root's; its life is an interval of op numbers, ends
 // included, because an op must not write a result over an input it still reads (unless tied):
 //   - parameters, states and whatever a state names live through the whole program;
-//   - an input is written before the step (rate step) or before each iteration (rate mb), and lives from
-//     there to its last reader;
-//   - a result lives from its op to its last reader; a named one (but for gradients, whose names are for
-//     people) to the end of the step, or of the iteration, because the executor reads it there;
-//   - step-rate memory that the micro-batch loop touches must last through the whole loop, if that runs more
-//     than once: what one iteration reads, the next reads again. Accumulators are the case where it writes too;
+//   - an input is written before the step (rate step) or before each iteration (rate mb), and
+//     lives from there to its last reader;
+//   - a result lives from its op to its last reader; a named one, which the executor reads, to the
+//     end of the step or of the iteration (a gradient's name is for people, and keeps nothing);
+//   - step-rate memory that the micro-batch loop touches must last through the whole loop, if that
+//     runs more than once: what one iteration reads, the next reads again. Accumulators are the
+//     case where the loop writes too;
 //   - micro-batch-rate memory lives within one iteration;
 //   - workspace lives during its op.
 //
-// The sweep goes through intervals by their beginnings and keeps the live ones in order of offset. While
-// no two overlap, a new one can only collide with its neighbours in that order, so two look-ups decide.
-// The order is a bit set over the ranks of a sort by offset, with summary levels of 64-bit words: insert,
-// erase, next and previous each take a few word operations.
+// The sweep goes through intervals by their beginnings and keeps the live ones in order of offset.
+// While no two overlap, a new one can only collide with its neighbours in that order, so two
+// look-ups decide. The order is a bit set over the ranks of a sort by offset, with summary levels
+// of 64-bit words: insert, erase, next and previous each take a few word operations.
 #include "ir/verify_memory.h"
 
 #include <stdlib.h>
@@ -133,8 +134,10 @@ static void begin_values(lives *l) {
     for (int64_t v = 0; v < g->values.count; v++) {
         const gw_value *x = &g->values.items[v];
         bool known = x->tie == GW_NONE || x->tie < v; /* ids mostly follow program order */
-        if (!known) l->root[v] = gw_value_root(g, (gw_vid)v);
-        else l->root[v] = x->tie == GW_NONE ? (gw_vid)v : l->root[x->tie];
+        if (!known)
+            l->root[v] = gw_value_root(g, (gw_vid)v);
+        else
+            l->root[v] = x->tie == GW_NONE ? (gw_vid)v : l->root[x->tie];
         l->pieces[v] = (piece){.start = l->nops, .end = -1, .offset = x->offset, .root = (gw_vid)v};
         if (x->tie == GW_NONE) l->pieces[v].bytes = gw_type_local_bytes(&x->type, &g->mesh, 0);
         if (x->def == GW_NONE) begin_leaf(l, (gw_vid)v);
@@ -199,13 +202,12 @@ static gw_status overlap(const gw_graph *g, const piece *a, const piece *b, gw_d
     gw_str x = {0}, y = {0};
     describe(g, a, &x);
     describe(g, b, &y);
-    gw_diag *d = gw_diag_add(dg, GW_ERROR, GW_ERR_FORMAT, "program-overlap", (gw_where){0},
-                             "values alive at once overlap in the %s arena: %s and %s",
-                             gw_mem_name((gw_mem)g->values.items[a->root].mem), gw_str_c(&x),
-                             gw_str_c(&y));
+    gw_diag *d =
+        gw_diag_add(dg, GW_ERROR, GW_ERR_FORMAT, "program-overlap", (gw_where){0},
+                    "values alive at once overlap in the %s arena: %s and %s",
+                    gw_mem_name((gw_mem)g->values.items[a->root].mem), gw_str_c(&x), gw_str_c(&y));
     gw_str_clear(&x);
-    if (g->values.items[b->root].def != GW_NONE)
-        gw_op_print(g, g->values.items[b->root].def, &x);
+    if (g->values.items[b->root].def != GW_NONE) gw_op_print(g, g->values.items[b->root].def, &x);
     if (d && x.len) gw_diag_detail(dg, d, "%s", gw_str_c(&x));
     gw_str_release(&x);
     gw_str_release(&y);

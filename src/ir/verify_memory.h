@@ -5,8 +5,9 @@
 
 #include "ir/opdef.h" /* gw_graph, gw_status */
 
-/* Ties have their root's offset, everything placed lies inside its arena, and lifetimes that meet have
- * disjoint bytes (local bytes of rank 0). The graph has passed every other check. O(n log n). */
+/* Ties have their root's offset, everything placed lies inside its arena, and lifetimes that meet
+ * have disjoint bytes (local bytes of rank 0). The graph has passed every other check. O(n log n).
+ */
 GW_WARN_UNUSED gw_status gw_verify_memory(const gw_graph *g, gw_diags *dg);
 
 #endif

@@ -7,18 +7,20 @@
 //   m = m + (1 - beta1) * (g - m)
 //   v = beta2 * v + (1 - beta2) * g * g
 //   p = p - lr / (1 - beta1^step) * m / (sqrt(v) / sqrt(1 - beta2^step) + eps)
-// step counts from 1. Whatever follows from scalars alone is computed in float64 and rounded once; elements in
-// float32, one rounding an operation, or in float64 where p is float64. Gradient and moments may have dtypes of
-// their own; the new moments are rounded to theirs when stored, but p is stepped with them as computed.
+// step counts from 1. Whatever follows from scalars alone is computed in float64 and rounded once;
+// elements in float32, one rounding an operation, or in float64 where p is float64. Gradient and
+// moments may have dtypes of their own; the new moments are rounded to theirs when stored, but p is
+// stepped with them as computed.
 //
-// With stochastic = true p is bf16 and has no float32 master: a step far below half a unit in the last place
-// would vanish under rounding to nearest, so p is rounded up or down with probabilities that make the mean
-// exact (Zamirai et al., "Revisiting bfloat16 training", 2020). The 16 random bits of element i are the low
-// bits of gw_rng_u32(fold(named(seed, key), step), i), `key` being the parameter's name: the same step of the
-// same tensor rounds alike on every layout, and after a resume.
+// With stochastic = true p is bf16 and has no float32 master: a step far below half a unit in the
+// last place would vanish under rounding to nearest, so p is rounded up or down with probabilities
+// that make the mean exact (Zamirai et al., "Revisiting bfloat16 training", 2020). The 16 random
+// bits of element i are the low bits of gw_rng_u32(fold(named(seed, key), step), i), `key` being
+// the parameter's name: the same step of the same tensor rounds alike on every layout, and after a
+// resume.
 //
-// ok == 0 leaves all bytes as they are. Elementwise: every sharding passes through. About 15 flops an element;
-// the bytes are what it costs.
+// ok == 0 leaves all bytes as they are. Elementwise: every sharding passes through. About 15 flops
+// an element; the bytes are what it costs.
 #include <math.h>
 
 #include "base/rng.h"  /* gw_rng_key_named, gw_rng_u32 */
@@ -29,9 +31,9 @@
 
 enum { BETA1, BETA2, EPS, DECAY, STOCHASTIC, SEED, KEY };
 static const gw_attr_def attrs[] = {
-    {"beta1", GW_ATTR_FLOAT, 0, 0.9},       {"beta2", GW_ATTR_FLOAT, 0, 0.999},
-    {"eps", GW_ATTR_FLOAT, 0, 1e-8},        {"decay", GW_ATTR_FLOAT, 0, 0.01},
-    {"stochastic", GW_ATTR_BOOL, 0, 0},     {"seed", GW_ATTR_INT, 0, 0},
+    {"beta1", GW_ATTR_FLOAT, 0, 0.9},   {"beta2", GW_ATTR_FLOAT, 0, 0.999},
+    {"eps", GW_ATTR_FLOAT, 0, 1e-8},    {"decay", GW_ATTR_FLOAT, 0, 0.01},
+    {"stochastic", GW_ATTR_BOOL, 0, 0}, {"seed", GW_ATTR_INT, 0, 0},
     {"key", GW_ATTR_STR, 0, 0},
 };
 
@@ -94,12 +96,15 @@ static void reference(const gw_kargs *k) {
     for (int64_t i = 0; i < p->elems; i++) {
         double x[4];
         for (int j = 0; j < 4; j++) x[j] = gw_ref_get(&k->in[j], i);
-        if (p->dtype == GW_F64) step_f64(&f, x);
-        else step_f32(&f, x);
+        if (p->dtype == GW_F64)
+            step_f64(&f, x);
+        else
+            step_f32(&f, x);
         if (stochastic)
             ((gw_bf16 *)p->data)[i] =
                 gw_bf16_from_f32_stochastic((float)x[0], gw_rng_u32(key, (uint64_t)i));
-        else gw_ref_set(p, i, x[0]);
+        else
+            gw_ref_set(p, i, x[0]);
         gw_ref_set(&k->out[1], i, x[2]);
         gw_ref_set(&k->out[2], i, x[3]);
     }
@@ -112,27 +117,45 @@ static void build_case(gw_cases *cs, gw_optim_case o, double decay, bool stochas
     o.nstates = 2;
     o.with_step = true;
     gw_case *c = gw_optim_case_begin(cs, &o, in, &nin);
-    gw_attr a[7] = {{.f = 0.9}, {.f = 0.95}, {.f = 1e-8}, {.f = decay}, {.i = stochastic}, {.i = 7}};
+    gw_attr a[7] = {{.f = 0.9},   {.f = 0.95},       {.f = 1e-8},
+                    {.f = decay}, {.i = stochastic}, {.i = 7}};
     a[KEY].s = gw_graph_intern(&c->g, "blocks.0.q");
     gw_build(&c->b, o.op, in, nin, a, NULL);
 }
 
 static void cases(gw_cases *cs) {
-    build_case(cs, (gw_optim_case){.name = "first step", .dims = "f5 d7", .ok = 1, .factor = 1,
-                                   .lr = 1e-2, .step = 1}, 0.1, false);
-    build_case(cs, (gw_optim_case){.name = "later, clipped", .dims = "h3 k5 d17", .ok = 1,
-                                   .float_states = true, .factor = 0.25, .lr = 3e-3, .step = 1000},
+    build_case(
+        cs,
+        (gw_optim_case){
+            .name = "first step", .dims = "f5 d7", .ok = 1, .factor = 1, .lr = 1e-2, .step = 1},
+        0.1, false);
+    build_case(cs,
+               (gw_optim_case){.name = "later, clipped",
+                               .dims = "h3 k5 d17",
+                               .ok = 1,
+                               .float_states = true,
+                               .factor = 0.25,
+                               .lr = 3e-3,
+                               .step = 1000},
                0, false);
-    build_case(cs, (gw_optim_case){.name = "not ok", .dims = "d33", .factor = 0, .lr = 1e-2,
-                                   .step = 3}, 0.1, false);
+    build_case(cs,
+               (gw_optim_case){.name = "not ok", .dims = "d33", .factor = 0, .lr = 1e-2, .step = 3},
+               0.1, false);
     if (cs->dtype == GW_BF16)
-        build_case(cs, (gw_optim_case){.name = "stochastic", .dims = "d1031", .ok = 1, .factor = 1,
-                                       .lr = 1e-4, .step = 12}, 0.1, true);
+        build_case(cs,
+                   (gw_optim_case){.name = "stochastic",
+                                   .dims = "d1031",
+                                   .ok = 1,
+                                   .factor = 1,
+                                   .lr = 1e-4,
+                                   .step = 12},
+                   0.1, true);
 }
 
 const gw_opdef gw_opdef_adamw = {
     .name = "adamw",
-    .doc = "a step of AdamW in place, as torch.optim.AdamW; optionally rounding bf16 stochastically",
+    .doc =
+        "a step of AdamW in place, as torch.optim.AdamW; optionally rounding bf16 stochastically",
     .signature = "*,*,*,*,,,,->*,*,*",
     .traits = GW_OP_NODIFF | GW_OP_OPTIMIZER | GW_OP_RANDOM,
     .nin = 8,

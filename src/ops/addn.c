@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // addn: y = a + b + ..., any number of equal types, added in the order they stand.
 //
-// Where a value is used several times its gradient is the sum of that many parts; one op that reads each part
-// once moves (n + 1) / (3 n - 3) of the bytes that a chain of additions moves. The sum is rounded once, at y,
-// so in bf16 it is also more exact than a chain. It may run in place on an operand that dies here. Partial sums
-// travel through, as in add. The gradient of every operand is dy itself.
+// Where a value is used several times its gradient is the sum of that many parts; one op that reads
+// each part once moves (n + 1) / (3 n - 3) of the bytes that a chain of additions moves. The sum is
+// rounded once, at y, so in bf16 it is also more exact than a chain. It may run in place on an
+// operand that dies here. Partial sums travel through, as in add. The gradient of every operand is
+// dy itself.
 #include "ops/cases.h" /* gw_case_begin */
 #include "ops/hooks.h" /* gw_infer_want_* */
 #include "ops/ops.h"   /* gw_opdef_addn */

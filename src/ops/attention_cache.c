@@ -2,21 +2,24 @@
 // Attention over a key and value cache, and the write into one: what generating text is made of.
 //
 // attention_cache  q[b s h k], kc[b t g k], vc[b t g k], pos[b s] -> o[b s h k]
-//   The query at (b, s) stands at position p = pos[b s] of its sequence and sees cache rows j <= p with, if
-//   window > 0, p - j < window. Scores are q.k * scale (scale 0 means 1/sqrt(k)), softmax over the rows seen,
-//   then the mean of their v. Head i reads kv head i / (h/g). p < 0 marks a padding query, whose output is
-//   zero. Rows beyond the cache do not exist, so p >= t sees the whole cache.
+//   The query at (b, s) stands at position p = pos[b s] of its sequence and sees cache rows j <= p
+//   with, if window > 0, p - j < window. Scores are q.k * scale (scale 0 means 1/sqrt(k)), softmax
+//   over the rows seen, then the mean of their v. Head i reads kv head i / (h/g). p < 0 marks a
+//   padding query, whose output is zero. Rows beyond the cache do not exist, so p >= t sees the
+//   whole cache.
 // cache_put        cache[b t g k], x[b s g k], pos[b s] -> cache'   (the same bytes)
-//   Row (b, s) of x becomes row pos[b s] of sequence b. Rows with pos < 0 or pos >= t are skipped, so padding
-//   of a batch writes nothing; if two rows name one position, the later stands.
+//   Row (b, s) of x becomes row pos[b s] of sequence b. Rows with pos < 0 or pos >= t are skipped,
+//   so padding of a batch writes nothing; if two rows name one position, the later stands.
 //
-// One pair of ops serves prefill (s = length of the prompt) and decoding (s = 1): put the new keys and values,
-// then attend, and every query sees exactly its own past. Neither is ever on a gradient path.
+// One pair of ops serves prefill (s = length of the prompt) and decoding (s = 1): put the new keys
+// and values, then attend, and every query sees exactly its own past. Neither is ever on a gradient
+// path.
 //
-// The softmax subtracts the row's largest score, so it cannot overflow. b passes a sharding through, and so
-// would h with g; t, s of a put, and k must be whole. Work: 4 k flops for each pair of query head and cache row
-// (all rows; how many a query sees is data).
+// The softmax subtracts the row's largest score, so it cannot overflow. b passes a sharding
+// through, and h together with g; t, s of a put, and k must be whole. Work: 4 k flops for each pair
+// of query head and cache row (all rows; how many a query sees is data).
 #include <math.h>
+#include <string.h>
 
 #include "base/compiler.h" /* GW_MIN, GW_MAX */
 #include "ops/cases.h"     /* gw_case_begin */
@@ -56,9 +59,21 @@ static gw_status infer(gw_infer *f) {
     return GW_OK;
 }
 
+/* kv heads are in no output, yet nothing is summed over them: they are cut with the query heads. */
+static void sign(const gw_graph *g, const gw_op *o, gw_signature *s) {
+    const gw_type *q = gw_type_of(g, gw_op_in(g, o, 0));
+    gw_sign_default(g, o, s);
+    for (int i = 0; i < s->nfactors; i++) {
+        gw_factor *f = &s->factors[i];
+        if (f->in_dim[1] != 2 || f->in_dim[0] == 2) continue;
+        f->kind = GW_FACTOR_PASS;
+        memcpy(f->with, q->dims[2].name, sizeof f->with);
+    }
+}
+
 static void cost(const gw_graph *g, const gw_op *o, gw_cost *c) {
-    double pairs = (double)gw_cost_elems(g, gw_op_in(g, o, 0)) *
-                   (double)gw_cost_dim(g, gw_op_in(g, o, 1), 1);
+    double pairs =
+        (double)gw_cost_elems(g, gw_op_in(g, o, 0)) * (double)gw_cost_dim(g, gw_op_in(g, o, 1), 1);
     gw_cost_set(g, o, 4 * pairs, c);
 }
 
@@ -83,8 +98,7 @@ static void attend(const gw_kargs *k, const view *w, int64_t q) {
     for (int64_t i = 0; i < w->width; i++) {
         double o = 0;
         for (int64_t j = w->first; j <= w->last; j++)
-            o += exp(score(k, w, q, j) - top) *
-                 gw_ref_get(&k->in[2], w->base + j * w->stride + i);
+            o += exp(score(k, w, q, j) - top) * gw_ref_get(&k->in[2], w->base + j * w->stride + i);
         gw_ref_set(&k->out[0], q + i, w->last >= w->first ? o / sum : 0);
     }
 }
@@ -126,7 +140,7 @@ static void cases(gw_cases *cs) {
 const gw_opdef gw_opdef_attention_cache = {
     .name = "attention_cache",
     .doc = "attention of new queries over a key and value cache, by position",
-    .signature = "bsh!k,b!t!g!k,b!t!g!k,bs->bsh!k",
+    .signature = "bsh!k,b!tg!k,b!tg!k,bs->bsh!k",
     .traits = GW_OP_NODIFF,
     .nin = 4,
     .nout = 1,
@@ -139,7 +153,7 @@ const gw_opdef gw_opdef_attention_cache = {
     .attrs = attrs,
     .infer = infer,
     .verify = gw_verify_default,
-    .sign = gw_sign_default,
+    .sign = sign,
     .cost = cost,
     .vjp = gw_vjp_none,
     .reference = reference,

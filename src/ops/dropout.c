@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// dropout: y = x / (1 - p) where the mask keeps an element, 0 elsewhere; x[b ..], sample[b], batch[].
+// dropout: y = x / (1 - p) where the mask keeps an element, 0 elsewhere; x[b ..], sample[b],
+// batch[].
 //
-// Srivastava et al., 2014, in the inverted form that leaves the expectation as it is. The mask is stored
-// nowhere. Element j of sample i is kept if
+// Srivastava et al., 2014, in the inverted form that leaves the expectation as it is. The mask is
+// stored nowhere. Element j of sample i is kept if
 //   gw_rng_uniform(fold(fold(named(seed, key), batch), sample[i]), j) >= p
-// with `key` the op's own name, `batch` the batch counter, `sample` the global number of the sample in the data
-// and j the index within the sample. So it depends on no rank, no micro-batch size and no order of samples:
-// every layout drops the same elements, and a recomputed forward pass, or backward, draws the same mask
-// again. uniform is below 1, so p = 1 drops all, and p = 0 keeps all bits of x.
+// with `key` the op's own name, `batch` the batch counter, `sample` the global number of the sample
+// in the data and j the index within the sample. So it depends on no rank, no micro-batch size and
+// no order of samples: every layout drops the same elements, and a recomputed forward pass, or
+// backward, draws the same mask again. uniform is below 1, so p = 1 drops all, and p = 0 keeps all
+// bits of x.
 //
-// The gradient is dropout of dy with the same key, sample and batch; it reads nothing but those. A sharding of
-// b passes through; the other dims must be whole on a rank, because j counts through all of them. Two flops an
-// element by convention; drawing (10 rounds of Philox for 4 elements) is what it costs in a cache.
+// The gradient is dropout of dy with the same key, sample and batch; it reads nothing but those. A
+// sharding of b passes through; the other dims must be whole on a rank, because j counts through
+// all of them. Two flops an element by convention; drawing (10 rounds of Philox for 4 elements) is
+// what it costs in a cache.
 #include "base/rng.h"  /* gw_rng_key_named, gw_rng_uniform */
 #include "ops/cases.h" /* gw_case_begin */
 #include "ops/hooks.h" /* gw_infer_want_*, gw_vjp_build */
@@ -34,8 +37,8 @@ static gw_status infer(gw_infer *f) {
     GW_TRY(gw_infer_want_int(f, 2));
     GW_TRY(gw_infer_want_ndim(f, 2, 0, 0));
     if (!(f->attrs[P].f >= 0 && f->attrs[P].f <= 1))
-        return GW_FAIL(f->dg, GW_ERR_CONFIG, "op-attribute", "dropout: p is %g, not between 0 and 1",
-                       f->attrs[P].f);
+        return GW_FAIL(f->dg, GW_ERR_CONFIG, "op-attribute",
+                       "dropout: p is %g, not between 0 and 1", f->attrs[P].f);
     const gw_type *x = gw_infer_in(f, 0);
     f->out[0] = gw_type_plain(x, (gw_dtype)x->dtype);
     return GW_OK;
@@ -68,8 +71,7 @@ static void reference(const gw_kargs *k) {
         gw_rng_key key = gw_rng_key_fold(op, (uint64_t)gw_ref_int(&k->in[1], i));
         for (int64_t j = 0; j < inner; j++) {
             bool keep = (double)gw_rng_uniform(key, (uint64_t)j) >= p;
-            gw_ref_set(&k->out[0], i * inner + j,
-                       keep ? gw_ref_get(x, i * inner + j) * scale : 0);
+            gw_ref_set(&k->out[0], i * inner + j, keep ? gw_ref_get(x, i * inner + j) * scale : 0);
         }
     }
 }

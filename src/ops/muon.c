@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // muon: one step of Muon on one matrix, in place.
 //
-// Jordan, "Muon: an optimizer for hidden layers in neural networks", 2024, as torch.optim.Muon steps with
-// adjust_lr_fn = "match_rms_adamw" (Liu et al., "Muon is scalable for LLM training", 2025, section 2.2):
+// Jordan, "Muon: an optimizer for hidden layers in neural networks", 2024, as torch.optim.Muon
+// steps with adjust_lr_fn = "match_rms_adamw" (Liu et al., "Muon is scalable for LLM training",
+// 2025, section 2.2):
 //   g = g * factor
 //   m = m + (1 - momentum) * (g - m)
 //   u = nesterov ? g + momentum * (m - g) : m
 //   X = u / max(|u|, 1e-7), Frobenius norm; transposed if it has more rows than columns
 //   ns_steps times:  A = X X',  X = a X + (b A + c A A) X     a, b, c = 3.4445, -4.7750, 2.0315
 //   p = p * (1 - lr * decay) - lr * 0.2 * sqrt(max(rows, cols)) * X
-// The quintic drives all singular values of X towards 1 (between about 0.7 and 1.2 after five rounds), so the
-// step has the same size in every direction of the matrix; the factor makes its root mean square that of a
-// step of AdamW, whose learning rate and decay can then be reused.
+// The quintic drives all singular values of X towards 1 (between about 0.7 and 1.2 after five
+// rounds), so the step has the same size in every direction of the matrix; the factor makes its
+// root mean square that of a step of AdamW, whose learning rate and decay can then be reused.
 //
-// A weight keeps its named dims; the first `rows` of them are the rows of the matrix, the rest its columns
-// (weights are stored [out.., in..]; heads h, k are both rows). Where torch iterates in bfloat16, the products
-// here are rounded to float32 (float64 where p is float64): at least as near to the exact iteration.
+// A weight keeps its named dims; the first `rows` of them are the rows of the matrix, the rest its
+// columns (weights are stored [out.., in..]; heads h, k are both rows). Where torch iterates in
+// bfloat16, the products here are rounded to float32 (float64 where p is float64): at least as near
+// to the exact iteration.
 //
-// The matrix must be whole on a rank: its optimizer home is a `layer` shard. ok == 0 leaves all bytes as they
-// are. Work: 2 r r c + 2 r r r + 2 r r c flops a round, r the smaller side.
+// The matrix must be whole on a rank: its optimizer home is a `layer` shard. ok == 0 leaves all
+// bytes as they are. Work: 2 r r c + 2 r r r + 2 r r c flops a round, r the smaller side.
 #include <math.h>
 
 #include "base/arena.h"    /* gw_arena */
@@ -30,8 +32,8 @@
 
 enum { ROWS, MOMENTUM, NESTEROV, NS_STEPS, DECAY };
 static const gw_attr_def attrs[] = {
-    {"rows", GW_ATTR_INT, 1, 0},        {"momentum", GW_ATTR_FLOAT, 0, 0.95},
-    {"nesterov", GW_ATTR_BOOL, 1, 0},   {"ns_steps", GW_ATTR_INT, 5, 0},
+    {"rows", GW_ATTR_INT, 1, 0},      {"momentum", GW_ATTR_FLOAT, 0, 0.95},
+    {"nesterov", GW_ATTR_BOOL, 1, 0}, {"ns_steps", GW_ATTR_INT, 5, 0},
     {"decay", GW_ATTR_FLOAT, 0, 0.1},
 };
 
@@ -75,7 +77,7 @@ static double *at(const matrix *m, int64_t i, int64_t j) {
 }
 
 static matrix matrix_new(gw_arena *a, int64_t rows, int64_t cols) {
-    return (matrix){gw_arena_new(a, double, rows * cols), rows, cols, cols, 1};
+    return (matrix){gw_arena_new(a, double, rows *cols), rows, cols, cols, 1};
 }
 
 static matrix transposed(matrix m) {
@@ -144,8 +146,13 @@ static void reference(const gw_kargs *k) {
 
 static void build_case(gw_cases *cs, const char *name, const char *dims, int64_t rows, double ok,
                        bool nesterov) {
-    gw_optim_case o = {.name = name, .dims = dims, .nstates = 1, .float_states = true, .ok = ok,
-                       .factor = 0.5, .lr = 0.02};
+    gw_optim_case o = {.name = name,
+                       .dims = dims,
+                       .nstates = 1,
+                       .float_states = true,
+                       .ok = ok,
+                       .factor = 0.5,
+                       .lr = 0.02};
     gw_vid in[9];
     int nin = 0;
     gw_case *c = gw_optim_case_begin(cs, &o, in, &nin);

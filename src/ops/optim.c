@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What optimizer ops share: the checks of their operands, their scalars, their cases (ops/optim.h).
 //
-// Nothing here knows how a parameter is updated; that is each op's own page. The scalars are data, not
-// attributes, so that one program serves every step of a schedule.
+// Nothing here knows how a parameter is updated; that is each op's own page. The scalars are data,
+// not attributes, so that one program serves every step of a schedule.
 #include "ops/optim.h"
 
 #include "ops/hooks.h" /* gw_infer_want_* */
@@ -45,8 +45,7 @@ gw_case *gw_optim_case_begin(gw_cases *cs, const gw_optim_case *o, gw_vid *in, i
     in[n++] = gw_case_fixed(c, stat, "", GW_FILL_CONST, o->factor, 0);
     in[n++] = gw_case_fixed(c, stat, "", GW_FILL_CONST, o->ok, 0);
     in[n++] = gw_case_fixed(c, stat, "", GW_FILL_CONST, o->lr, 0);
-    if (o->with_step)
-        in[n++] = gw_case_fixed(c, GW_I64, "", GW_FILL_CONST, (double)o->step, 0);
+    if (o->with_step) in[n++] = gw_case_fixed(c, GW_I64, "", GW_FILL_CONST, (double)o->step, 0);
     *nin = n;
     return c;
 }

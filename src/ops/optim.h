@@ -6,8 +6,8 @@
 
 #include "ops/cases.h" /* gw_cases, gw_case */
 
-/* p, g and `nstates` states are floats of one shape, then scalars; a step counter if with_step. Outputs are the
- * types of p and of the states. */
+/* p, g and `nstates` states are floats of one shape, then scalars; a step counter if with_step.
+ * Outputs are the types of p and of the states. */
 gw_status gw_optim_infer(gw_infer *f, int nstates, bool with_step);
 
 /* Scalars of a step as an optimizer reads them. */

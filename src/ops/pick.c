@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // pick: y[b d] = x[b at[b] d], one row of each sequence.
 //
-// Prefill needs logits at the last real token of each prompt only; picking that row first keeps the product
-// with the vocabulary at b rows instead of b*s. An index outside the sequence picks zeros, so a padding
-// sequence of the batch may carry -1. Bits are copied, never rounded. It is used in generation and has no
-// gradient. s must be whole on a rank; b and d pass a sharding through.
+// Prefill needs logits at the last real token of each prompt only; picking that row first keeps the
+// product with the vocabulary at b rows instead of b*s. An index outside the sequence picks zeros,
+// so a padding sequence of the batch may carry -1. Bits are copied, never rounded. It is used in
+// generation and has no gradient. s must be whole on a rank; b and d pass a sharding through.
 #include "ops/cases.h" /* gw_case_begin */
 #include "ops/hooks.h" /* gw_infer_want_* */
 #include "ops/ops.h"   /* gw_opdef_pick */

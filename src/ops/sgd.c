@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// sgd and sgdm: stochastic gradient descent, without and with momentum, in place, as torch.optim.SGD steps.
+// sgd and sgdm: gradient descent without and with momentum, in place, as torch.optim.SGD steps.
 //
-//   d = g * factor + decay * p                       (decay is added to the gradient, not decoupled)
+//   d = g * factor + decay * p                       decay is added to the gradient, not decoupled
 //   sgd    p = p - lr * d
-//   sgdm   m = d at step 1, momentum * m + d later   (no dampening)
+//   sgdm   m = d at step 1, momentum * m + d later   no dampening
 //          p = p - lr * (nesterov ? d + momentum * m : m)
-// At step 1 what stands in m is not looked at, so the state needs no particular start. Elements are computed in
-// float32, one rounding an operation, or in float64 where p is float64; m may have a dtype of its own, and p is
-// stepped with it as computed. Plain SGD shows constant factors in a gradient that Adam would hide, which
-// makes it the optimizer of layout comparisons.
+// At step 1 what stands in m is not looked at, so the state needs no particular start. Elements are
+// computed in float32, one rounding an operation, or in float64 where p is float64; m may have a
+// dtype of its own, and p is stepped with it as computed. Plain SGD shows constant factors in a
+// gradient that Adam would hide, which makes it the optimizer of layout comparisons.
 //
-// ok == 0 leaves all bytes as they are. Elementwise: every sharding passes through. 4 and 7 flops an element.
+// ok == 0 leaves all bytes as they are. Elementwise: every sharding passes through. 4 and 7 flops
+// an element.
 #include "ops/hooks.h" /* gw_cost_set */
 #include "ops/ops.h"   /* gw_opdef_sgd, gw_opdef_sgdm */
 #include "ops/optim.h" /* gw_optim_infer, gw_optim_read */
@@ -42,8 +43,10 @@ static void run(const gw_kargs *k, const factors *f, bool has_m) {
     for (int64_t i = 0; i < p->elems; i++) {
         double x[3] = {gw_ref_get(&k->in[0], i), gw_ref_get(&k->in[1], i), 0};
         if (has_m && !f->first) x[2] = gw_ref_get(&k->in[2], i);
-        if (p->dtype == GW_F64) step_f64(f, x);
-        else step_f32(f, x);
+        if (p->dtype == GW_F64)
+            step_f64(f, x);
+        else
+            step_f32(f, x);
         gw_ref_set(p, i, x[0]);
         if (has_m) gw_ref_set(&k->out[1], i, x[2]);
     }
@@ -133,8 +136,15 @@ static void m_reference(const gw_kargs *k) {
 }
 
 static void m_case(gw_cases *cs, const char *name, double ok, int64_t step, bool nesterov) {
-    gw_optim_case o = {.name = name, .dims = "h3 k5 d7", .nstates = 1, .with_step = true,
-                       .float_states = nesterov, .ok = ok, .factor = 0.5, .lr = 0.1, .step = step};
+    gw_optim_case o = {.name = name,
+                       .dims = "h3 k5 d7",
+                       .nstates = 1,
+                       .with_step = true,
+                       .float_states = nesterov,
+                       .ok = ok,
+                       .factor = 0.5,
+                       .lr = 0.1,
+                       .step = step};
     gw_vid in[9];
     int nin = 0;
     gw_case *c = gw_optim_case_begin(cs, &o, in, &nin);

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The global gradient norm: sqnorm (one tensor's sum of squares) and clip (what to do with their total).
+// The global gradient norm: sqnorm (one tensor's sum of squares) and clip (what to do with their
+// total).
 //
 // sqnorm   x -> s[]        s = sum of x^2
 //   Products and sums are float64: in float32 a sum of 10^9 equal terms stops growing, and a square
-//   overflows at 1.8e19. The result is float32 (float64 beside float64 values). Every dimension of x is
-//   contracted, so on a sharded x the result is a partial sum and the norm over ranks is one reduction.
+//   overflows at 1.8e19. The result is float32 (float64 beside float64 values). Every dimension of
+//   x is contracted, so on a sharded x the result is a partial sum and the norm over ranks is one
+//   reduction.
 // clip     sumsq[], inv_scale[] -> norm[], factor[], ok[]
 //   inv_scale takes off what the gradients were multiplied by (the loss scale).
 //     norm   = sqrt(sumsq) * inv_scale
 //     factor = inv_scale * (max > 0 ? min(1, max / (norm + 1e-6)) : 1)
 //     ok     = 1 if norm is finite, else 0; factor is then 0
-//   This is torch.nn.utils.clip_grad_norm_ with its 1e-6, split in two: the optimizer multiplies each gradient
-//   element by factor as it reads it, so clipping costs no pass over memory. One element that is infinite or
-//   NaN makes the norm so, and ok = 0 makes every optimizer leave its state alone: one test for all tensors.
+//   This is torch.nn.utils.clip_grad_norm_ with its 1e-6, split in two: the optimizer multiplies
+//   each gradient element by factor as it reads it, so clipping costs no pass over memory. One
+//   element that is infinite or NaN makes the norm so, and ok = 0 makes every optimizer leave its
+//   state alone: one test for all tensors.
 //
 // Both belong to the step's frame and have no gradient. Two flops an element for sqnorm.
 #include <math.h>

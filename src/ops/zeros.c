@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // zeros: a tensor of zeros with the dims of x.
 //
-// The step's frame begins each accumulator (a weight gradient, the loss sum) with it, at rate `step`; the
-// micro-batch loop then adds in place. Only the type of x is looked at, its bytes are not read, so the op costs
-// the bytes it writes. It has no gradient.
+// The step's frame begins each accumulator (a weight gradient, the loss sum) with it, at rate
+// `step`; the micro-batch loop then adds in place. Only the type of x is looked at, its bytes are
+// not read, so the op costs the bytes it writes. It has no gradient.
 #include "ops/cases.h" /* gw_case_begin */
 #include "ops/hooks.h" /* gw_infer_dtype_attr */
 #include "ops/ops.h"   /* gw_opdef_zeros */
