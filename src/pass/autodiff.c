@@ -110,7 +110,7 @@ static gw_status differentiate(ad *a, gw_oid o, gw_diags *dg) {
     gw_mem_free(in);
     gw_mem_free(din);
     gw_mem_free(want);
-    if (a->b.status != GW_OK) gw_diag_frame(dg, "while differentiating %s", def->name);
+    if (a->b.status != GW_OK) gw_diag_frame(dg, "differentiating %s", def->name);
     return a->b.status;
 }
 

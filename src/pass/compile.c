@@ -90,7 +90,7 @@ gw_status gw_compile(gw_graph *g, const gw_compile_opts *opts, const char *last,
         gw_graph next;
         gw_status st = pipeline[i].run(&next, g, opts, report, dg);
         if (st != GW_OK) {
-            gw_diag_frame(dg, "while compiling (pass %s)", pipeline[i].name);
+            gw_diag_frame(dg, "compiling (pass %s)", pipeline[i].name);
             return st;
         }
         hold_to_contract(g, &next, pipeline[i].name, opts);
