@@ -13,6 +13,7 @@
 #define GW_UNLIKELY(x)       __builtin_expect(!!(x), 0)
 #define GW_RESTRICT          __restrict__
 #define GW_ALWAYS_INLINE     inline __attribute__((always_inline))
+#define GW_PREFETCH(p)       __builtin_prefetch(p)
 #else
 #define GW_PRINTF(fmt, args)
 #define GW_WARN_UNUSED
@@ -22,6 +23,7 @@
 #define GW_UNLIKELY(x) (x)
 #define GW_RESTRICT
 #define GW_ALWAYS_INLINE inline
+#define GW_PREFETCH(p)   ((void)(p))
 #endif
 
 /* Function clones chosen at load time by CPU features: only for loops in kernel/cpu. */
@@ -29,6 +31,15 @@
 #define GW_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define GW_CLONES
+#endif
+
+/* At the top of a file: a product and a sum are rounded one by one, whatever the command line says. */
+#if defined(__clang__)
+#define GW_NO_CONTRACT _Pragma("STDC FP_CONTRACT OFF")
+#elif defined(__GNUC__)
+#define GW_NO_CONTRACT _Pragma("GCC optimize(\"fp-contract=off\")")
+#else
+#define GW_NO_CONTRACT
 #endif
 
 #define GW_COUNT(array) (sizeof(array) / sizeof((array)[0]))

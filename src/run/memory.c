@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of the process: what is free, what a cgroup forbids, and reserving an arena so that it cannot fail later.
+//
+// A memfd is not charged until touched, so an arena that does not fit would end the process by a signal in the
+// middle of a step. Here the limits are read first and refused in words; then the pages are allocated with
+// fallocate, which reports failure as an error; then they are mapped and touched.
+#include "run/memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/str.h" /* gw_fmt_bytes, gw_str */
+
+/* First integer of a small file; -1 when it cannot be read or says "max". */
+static int64_t read_number(const char *path) {
+    FILE *f = fopen(path, "re");
+    if (!f) return -1;
+    char text[64] = "";
+    char *got = fgets(text, sizeof text, f);
+    fclose(f);
+    if (!got) return -1;
+    char *end = NULL;
+    long long n = strtoll(text, &end, 10);
+    return end == text ? -1 : (int64_t)n;
+}
+
+static int64_t meminfo(const char *key) {
+    FILE *f = fopen("/proc/meminfo", "re");
+    if (!f) return -1;
+    char line[160];
+    int64_t bytes = -1;
+    size_t n = strlen(key);
+    while (fgets(line, sizeof line, f))
+        if (strncmp(line, key, n) == 0 && line[n] == ':')
+            bytes = (int64_t)strtoll(line + n + 1, NULL, 10) * 1024;
+    fclose(f);
+    return bytes;
+}
+
+/* What one cgroup directory leaves, or -1. Cache that can be dropped does not count as used. */
+static int64_t cgroup_left(const char *dir, const char *limit, const char *usage) {
+    char path[600];
+    snprintf(path, sizeof path, "%s/%s", dir, limit);
+    int64_t top = read_number(path);
+    if (top < 0 || top > INT64_MAX / 4) return -1;
+    snprintf(path, sizeof path, "%s/%s", dir, usage);
+    int64_t used = read_number(path);
+    snprintf(path, sizeof path, "%s/memory.stat", dir);
+    FILE *f = fopen(path, "re");
+    char line[160];
+    while (f && fgets(line, sizeof line, f))
+        if (strncmp(line, "inactive_file ", 14) == 0) used -= strtoll(line + 14, NULL, 10);
+    if (f) fclose(f);
+    int64_t left = top - (used > 0 ? used : 0);
+    return left > 0 ? left : 0;
+}
+
+typedef struct least {
+    int64_t bytes;
+    char *name;
+    int n;
+} least;
+
+static void consider(least *l, int64_t bytes, const char *name) {
+    if (bytes < 0 || bytes >= l->bytes) return;
+    l->bytes = bytes;
+    if (l->name) snprintf(l->name, (size_t)l->n, "%s", name);
+}
+
+/* Walks from the process's cgroup up to the root of the hierarchy. */
+static void walk(least *l, const char *root, const char *group, const char *limit, const char *usage) {
+    char path[512];
+    snprintf(path, sizeof path, "%s%s", root, strcmp(group, "/") == 0 ? "" : group);
+    size_t stop = strlen(root);
+    for (;;) {
+        char name[560];
+        snprintf(name, sizeof name, "cgroup %s", strlen(path) > stop ? path + stop : "/");
+        consider(l, cgroup_left(path, limit, usage), name);
+        char *slash = strrchr(path, '/');
+        if (!slash || (size_t)(slash - path) < stop) break;
+        *slash = 0;
+    }
+}
+
+int64_t gw_memory_available(char *limit_name, int n) {
+    least l = {INT64_MAX, limit_name, n};
+    consider(&l, meminfo("MemAvailable"), "memory");
+    FILE *f = fopen("/proc/self/cgroup", "re");
+    char line[512];
+    while (f && fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = 0;
+        char *first = strchr(line, ':');
+        char *second = first ? strchr(first + 1, ':') : NULL;
+        if (!second) continue;
+        *second = 0;
+        if (first[1] == 0) walk(&l, "/sys/fs/cgroup", second + 1, "memory.max", "memory.current");
+        else if (strcmp(first + 1, "memory") == 0)
+            walk(&l, "/sys/fs/cgroup/memory", second + 1, "memory.limit_in_bytes",
+                 "memory.usage_in_bytes");
+    }
+    if (f) fclose(f);
+    return l.bytes;
+}
+
+int64_t gw_memory_pss(void) {
+    FILE *f = fopen("/proc/self/smaps_rollup", "re");
+    if (!f) return 0;
+    char line[160];
+    int64_t bytes = 0;
+    while (fgets(line, sizeof line, f))
+        if (strncmp(line, "Pss:", 4) == 0) bytes = (int64_t)strtoll(line + 4, NULL, 10) * 1024;
+    fclose(f);
+    return bytes;
+}
+
+static gw_status too_big(int64_t bytes, const char *what, gw_diags *dg) {
+    char limit[600] = "memory", need[32], have[32];
+    int64_t left = gw_memory_available(limit, (int)sizeof limit);
+    if (bytes <= left) return GW_OK;
+    gw_status st = GW_FAIL(dg, GW_ERR_MEMORY, "memory-short",
+                           "%s needs %s; %s leaves %s (short by %lld bytes)", what,
+                           gw_fmt_bytes(need, bytes), limit, gw_fmt_bytes(have, left),
+                           (long long)(bytes - left));
+    if (dg)
+        gw_diag_hint(dg, dg->last,
+                     "lower train.micro_batch or train.seq_len, or set recompute.policy; "
+                     "`gradwright plan` shows what takes the bytes");
+    return st;
+}
+
+gw_status gw_region_reserve(gw_region *r, int64_t bytes, const char *what, gw_diags *dg) {
+    *r = (gw_region){.fd = -1};
+    GW_TRY(too_big(bytes, what, dg));
+    int64_t size = bytes > 0 ? bytes : 1;
+    r->fd = memfd_create("gradwright", MFD_CLOEXEC);
+    if (r->fd < 0)
+        return GW_FAIL(dg, GW_ERR_MEMORY, "memfd", "cannot create shared memory for %s: %s", what,
+                       strerror(errno));
+    int err = ftruncate(r->fd, size) != 0 ? errno : posix_fallocate(r->fd, 0, size);
+    if (err == 0) {
+        r->data = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, r->fd, 0);
+        if (r->data == MAP_FAILED) err = errno;
+    }
+    if (err != 0) {
+        close(r->fd);
+        *r = (gw_region){.fd = -1};
+        return GW_FAIL(dg, GW_ERR_MEMORY, "memory-reserve", "cannot reserve %lld bytes for %s: %s",
+                       (long long)bytes, what, strerror(err));
+    }
+    r->bytes = bytes;
+    return GW_OK;
+}
+
+void gw_region_release(gw_region *r) {
+    if (r->data) munmap(r->data, (size_t)(r->bytes > 0 ? r->bytes : 1));
+    if (r->fd >= 0) close(r->fd);
+    *r = (gw_region){.fd = -1};
+}
