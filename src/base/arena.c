@@ -11,7 +11,7 @@
 // are zero, which makes a zero-initialised struct the natural empty value everywhere.
 //
 // What must hold: a block never moves, and never outlives the arena. Sizes are checked before they
-// are added. Running out of host memory for metadata is a panic (DESIGN section 7): there is
+// are added. Running out of host memory for metadata is a panic: there is
 // nothing sensible that forty call sites could do about it, and the step's memory is not taken from
 // here.
 //

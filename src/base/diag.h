@@ -80,7 +80,7 @@ void gw_diag_frame(gw_diags *d, const char *fmt, ...) GW_PRINTF(2, 3);
 void gw_diags_print(const gw_diags *d, FILE *out, bool colour);
 /* The message of the first error, or "" (for tests and one-line reports). */
 const char *gw_diags_first_error(const gw_diags *d);
-/* The process exit code that belongs to a status (DESIGN section 7). */
+/* The process exit code that belongs to a status. */
 int gw_status_exit_code(gw_status s);
 
 /* return GW_FAIL(dg, GW_ERR_IO, "file-open", "cannot open '%s': %s", path, strerror(errno)); */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our own bugs: print, dump, abort (DESIGN section 7). Never used for bad input, files or peers.
+// Our own bugs: print, dump, abort. Never used for bad input, files or peers.
 #ifndef GW_BASE_PANIC_H
 #define GW_BASE_PANIC_H
 

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The graph's storage: append-only arrays with 32-bit ids, a string pool, and the arithmetic of types.
+// The graph's storage: append-only arrays with 32-bit ids, a string pool, and the arithmetic of
+// types.
 //
-// Everything here is bookkeeping that cannot fail on the world: ids out of range are bugs and panic. What
-// must hold of a finished graph is the verifier's business (ir/verify.c); what an op's shapes are is its
-// descriptor's (ir/opdef.h). Two graphs are equal when their arrays are, strings compared by content, so
-// that the order in which strings were interned does not matter.
+// Everything here is bookkeeping that cannot fail on the world: ids out of range are bugs and
+// panic. What must hold of a finished graph is the verifier's business (ir/verify.c); what an op's
+// shapes are is its descriptor's (ir/opdef.h). Two graphs are equal when their arrays are, strings
+// compared by content, so that the order in which strings were interned does not matter.
 //
-// Sizes are local: gw_type_local_* applies the placement for one rank. On a mesh without axes local and
-// global are the same. A dimension sharded on several sub-axes is cut once, by their product, with the
-// part number formed major axis first; nested cutting would give other borders for sizes that do not divide.
+// Sizes are local: gw_type_local_* applies the placement for one rank. On a mesh without axes local
+// and global are the same. A dimension sharded on several sub-axes is cut once, by their product,
+// with the part number formed major axis first; nested cutting would give other borders for sizes
+// that do not divide.
 #include "ir/graph.h"
 
 #include <stdio.h>
@@ -125,8 +127,7 @@ gw_sid gw_graph_intern(gw_graph *g, const char *text) {
     }
     id = (uint32_t)g->strings.count;
     uint32_t first = (uint32_t)g->chars.count;
-    for (size_t i = 0; i <= n; i++)
-        gw_vec_push(&g->chars, text[i]);
+    for (size_t i = 0; i <= n; i++) gw_vec_push(&g->chars, text[i]);
     gw_vec_push(&g->strings, first);
     gw_imap_put(&g->string_ids, key, id);
     return id;
@@ -161,8 +162,7 @@ gw_type gw_type_make(gw_dtype t, const char *dims) {
     while (*p) {
         char name[8] = {0};
         int n = 0;
-        while (*p == ' ')
-            p++;
+        while (*p == ' ') p++;
         while ((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z')) {
             if (n == 7) gw_panic("dimension text '%s'", dims);
             name[n++] = *p++;
@@ -172,8 +172,7 @@ gw_type gw_type_make(gw_dtype t, const char *dims) {
         if (n == 0 || end == p || size < 0) gw_panic("dimension text '%s'", dims);
         gw_type_add(&r, name, size);
         p = end;
-        while (*p == ' ')
-            p++;
+        while (*p == ' ') p++;
     }
     return r;
 }
@@ -268,8 +267,7 @@ gw_vid gw_graph_leaf(gw_graph *g, gw_role role, gw_cause cause, gw_rate rate, gw
 
 static uint32_t push_edges(gw_graph *g, const uint32_t *ids, int n) {
     uint32_t first = (uint32_t)g->edges.count;
-    for (int i = 0; i < n; i++)
-        gw_vec_push(&g->edges, ids[i]);
+    for (int i = 0; i < n; i++) gw_vec_push(&g->edges, ids[i]);
     return first;
 }
 
@@ -277,9 +275,12 @@ static void push_attrs(gw_graph *g, gw_op *op, const gw_opdef *def, const gw_att
     op->attr = (uint32_t)g->attrs.count;
     for (int i = 0; i < def->nattrs; i++) {
         gw_attr a = {0};
-        if (attrs) a = attrs[i];
-        else if (def->attrs[i].kind == GW_ATTR_FLOAT) a.f = def->attrs[i].def_f;
-        else a.i = def->attrs[i].def_i;
+        if (attrs)
+            a = attrs[i];
+        else if (def->attrs[i].kind == GW_ATTR_FLOAT)
+            a.f = def->attrs[i].def_f;
+        else
+            a.i = def->attrs[i].def_i;
         gw_vec_push(&g->attrs, a);
     }
 }
@@ -348,7 +349,8 @@ static void copy_attrs(gw_graph *dst, gw_op *op, const gw_graph *src, const gw_o
 }
 
 /* A fresh value in dst like v of src, defined by op `id`. */
-static gw_vid copy_value(gw_graph *dst, const gw_graph *src, gw_vid v, gw_oid id, const gw_vid *map) {
+static gw_vid copy_value(gw_graph *dst, const gw_graph *src, gw_vid v, gw_oid id,
+                         const gw_vid *map) {
     gw_value c = src->values.items[v];
     c.def = id;
     c.name = gw_graph_intern(dst, gw_graph_str(src, c.name));
@@ -389,8 +391,7 @@ void gw_graph_add_state(gw_graph *g, gw_vid start, gw_vid end) {
 }
 
 gw_vid gw_value_root(const gw_graph *g, gw_vid v) {
-    while (g->values.items[v].tie != GW_NONE)
-        v = g->values.items[v].tie;
+    while (g->values.items[v].tie != GW_NONE) v = g->values.items[v].tie;
     return v;
 }
 
@@ -519,19 +520,18 @@ static void hash_op(gw_hasher *h, const gw_graph *g, const gw_op *o) {
     hash_text(h, def->name);
     hash_i64(h, o->phase | o->rate << 8 | o->stream << 16 | o->flags << 24);
     hash_i64(h, o->nin | (int64_t)o->nout << 16 | (int64_t)o->nafter << 32);
-    for (int i = 0; i < o->nin; i++)
-        hash_i64(h, gw_op_in(g, o, i));
-    for (int i = 0; i < o->nout; i++)
-        hash_i64(h, gw_op_out(g, o, i));
-    for (int i = 0; i < o->nafter; i++)
-        hash_i64(h, g->edges.items[o->after + (uint32_t)i]);
+    for (int i = 0; i < o->nin; i++) hash_i64(h, gw_op_in(g, o, i));
+    for (int i = 0; i < o->nout; i++) hash_i64(h, gw_op_out(g, o, i));
+    for (int i = 0; i < o->nafter; i++) hash_i64(h, g->edges.items[o->after + (uint32_t)i]);
     hash_i64(h, o->work);
     hash_i64(h, o->stage);
     hash_text(h, gw_graph_str(g, o->scope));
     for (int i = 0; i < def->nattrs; i++) {
         gw_attr a = gw_op_attr(g, o, i);
-        if (def->attrs[i].kind == GW_ATTR_STR) hash_text(h, gw_graph_str(g, a.s));
-        else hash_i64(h, a.i);
+        if (def->attrs[i].kind == GW_ATTR_STR)
+            hash_text(h, gw_graph_str(g, a.s));
+        else
+            hash_i64(h, a.i);
     }
 }
 
@@ -542,16 +542,13 @@ gw_hash128 gw_graph_hash(const gw_graph *g) {
         hash_text(h, g->mesh.axes[i].name);
         hash_i64(h, g->mesh.axes[i].size);
     }
-    for (int64_t i = 0; i < g->values.count; i++)
-        hash_value(h, g, &g->values.items[i]);
-    for (int64_t i = 0; i < g->ops.count; i++)
-        hash_op(h, g, &g->ops.items[i]);
+    for (int64_t i = 0; i < g->values.count; i++) hash_value(h, g, &g->values.items[i]);
+    for (int64_t i = 0; i < g->ops.count; i++) hash_op(h, g, &g->ops.items[i]);
     for (int64_t i = 0; i < g->states.count; i++) {
         hash_i64(h, g->states.items[i].start);
         hash_i64(h, g->states.items[i].end);
     }
-    for (int i = 0; i < GW_MEM_COUNT; i++)
-        hash_i64(h, g->arena_bytes[i]);
+    for (int i = 0; i < GW_MEM_COUNT; i++) hash_i64(h, g->arena_bytes[i]);
     gw_hash128 r = gw_hasher_get(h);
     gw_hasher_free(h);
     return r;

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // The graph: values and ops in flat arrays with 32-bit ids, and everything that is known of them.
 //
-// One type serves all stages: the forward graph a model builds, the training step after autodiff, and the
-// placed program of one rank. Ops stand in program order (a definition before its uses). Passes map a
-// graph to a new graph. There are no pointers inside, so a graph can be copied, hashed and compared;
-// what an op means stands in its descriptor (ir/opdef.h), reached through gw_graph.table.
+// One type serves all stages: the forward graph a model builds, the training step after autodiff,
+// and the placed program of one rank. Ops stand in program order (a definition before its uses).
+// Passes map a graph to a new graph. There are no pointers inside, so a graph can be copied, hashed
+// and compared; what an op means stands in its descriptor (ir/opdef.h), reached through
+// gw_graph.table.
 //
-// Rates. A `step` op runs once a step, an `mb` op once per micro-batch. Program order is: step ops before
-// the loop, mb ops, step ops after the loop. An mb op that ties its output to a step-rate input is an
-// accumulation carried around the loop: the bytes are those of the step-rate value, and step ops after the
-// loop read the final sum through the mb op's output.
+// Rates. A `step` op runs once a step, an `mb` op once per micro-batch. Program order is: step ops
+// before the loop, mb ops, step ops after the loop. An mb op that ties its output to a step-rate
+// input is an accumulation carried around the loop: the bytes are those of the step-rate value, and
+// step ops after the loop read the final sum through the mb op's output.
 //
-// Ties. `value.tie` names the value whose bytes an output takes over. The old value is dead afterwards.
+// Ties. `value.tie` names the value whose bytes an output takes over. The old value is dead
+// afterwards.
 #ifndef GW_IR_GRAPH_H
 #define GW_IR_GRAPH_H
 
@@ -24,8 +26,8 @@
 #include "ir/dtype.h"   /* gw_dtype */
 #include "ir/mesh.h"    /* gw_mesh */
 
-#define GW_NONE UINT32_MAX
-#define GW_MAX_DIMS 6
+#define GW_NONE         UINT32_MAX
+#define GW_MAX_DIMS     6
 #define GW_MAX_DIM_AXES 5
 
 typedef uint32_t gw_vid; /* value id */
@@ -33,10 +35,10 @@ typedef uint32_t gw_oid; /* op id */
 typedef uint32_t gw_sid; /* interned string id; 0 is "" */
 
 typedef struct gw_dim {
-    char name[8];     /* a factor: b s d h k f v ...; letters only, NUL-padded */
-    int64_t size;     /* global */
-    uint8_t naxes;    /* sub-axes this dimension is sharded on, major first */
-    uint8_t shard;    /* gw_shard_kind */
+    char name[8];  /* a factor: b s d h k f v ...; letters only, NUL-padded */
+    int64_t size;  /* global */
+    uint8_t naxes; /* sub-axes this dimension is sharded on, major first */
+    uint8_t shard; /* gw_shard_kind */
     uint8_t axes[GW_MAX_DIM_AXES];
 } gw_dim;
 
@@ -44,7 +46,8 @@ typedef struct gw_dim {
 typedef struct gw_type {
     uint8_t dtype; /* gw_dtype */
     uint8_t ndim;
-    uint8_t flat;  /* 1: the whole tensor is flattened and sharded `flat` on flat_axes (an optimizer home) */
+    uint8_t flat; /* 1: the whole tensor is flattened and sharded `flat` on flat_axes (an optimizer
+                     home) */
     uint32_t flat_axes;
     uint32_t psum; /* sub-axes on which this is a partial sum */
     uint32_t pmax; /* sub-axes on which this is a partial maximum */
@@ -107,7 +110,8 @@ typedef enum gw_rate { GW_RATE_STEP, GW_RATE_MB } gw_rate;
 
 /* Streams: compute, copies, and one for each mesh axis group that communicates. */
 #define GW_STREAMS(X)                                                                              \
-    X(COMPUTE, "compute") X(COPY, "copy") X(DP, "dp") X(TP, "tp") X(CP, "cp") X(EP, "ep") X(PP, "pp")
+    X(COMPUTE, "compute")                                                                          \
+    X(COPY, "copy") X(DP, "dp") X(TP, "tp") X(CP, "cp") X(EP, "ep") X(PP, "pp")
 typedef enum gw_stream {
 #define X(id, text) GW_STREAM_##id,
     GW_STREAMS(X)
@@ -117,15 +121,15 @@ typedef enum gw_stream {
 
 typedef struct gw_value {
     gw_type type;
-    uint8_t role;    /* gw_role */
-    uint8_t cause;   /* gw_cause */
-    uint8_t mem;     /* gw_mem */
-    uint8_t rate;    /* gw_rate: of the definition, or of the input */
-    uint16_t out;    /* which output of `def` */
-    gw_oid def;      /* GW_NONE for leaves (params, states, inputs) */
-    gw_vid tie;      /* shares the bytes of this value, or GW_NONE */
-    gw_sid name;     /* parameters, states, inputs and named results; 0 otherwise */
-    int64_t offset;  /* in the arena of `mem`, set by place; -1 before */
+    uint8_t role;   /* gw_role */
+    uint8_t cause;  /* gw_cause */
+    uint8_t mem;    /* gw_mem */
+    uint8_t rate;   /* gw_rate: of the definition, or of the input */
+    uint16_t out;   /* which output of `def` */
+    gw_oid def;     /* GW_NONE for leaves (params, states, inputs) */
+    gw_vid tie;     /* shares the bytes of this value, or GW_NONE */
+    gw_sid name;    /* parameters, states, inputs and named results; 0 otherwise */
+    int64_t offset; /* in the arena of `mem`, set by place; -1 before */
 } gw_value;
 
 typedef union gw_attr {
@@ -162,15 +166,16 @@ struct gw_optable; /* ir/opdef.h */
 typedef struct gw_graph {
     const struct gw_optable *table;
     gw_mesh mesh;
-    int32_t micro_batches; /* iterations of the mb loop in a step; 0 = any number (forward programs) */
+    int32_t
+        micro_batches; /* iterations of the mb loop in a step; 0 = any number (forward programs) */
     GW_VEC(gw_value) values;
     GW_VEC(gw_op) ops;
     GW_VEC(uint32_t) edges;
     GW_VEC(gw_attr) attrs;
     GW_VEC(gw_state) states;
-    GW_VEC(char) chars;            /* string pool; strings are NUL-terminated */
-    GW_VEC(uint32_t) strings;      /* string id -> first char */
-    gw_imap string_ids;            /* hash of text -> string id (collisions resolved by a chain) */
+    GW_VEC(char) chars;       /* string pool; strings are NUL-terminated */
+    GW_VEC(uint32_t) strings; /* string id -> first char */
+    gw_imap string_ids;       /* hash of text -> string id (collisions resolved by a chain) */
     int64_t arena_bytes[GW_MEM_COUNT]; /* set by place; 0 before */
 } gw_graph;
 
@@ -195,7 +200,7 @@ void gw_type_add(gw_type *t, const char *name, int64_t size);
 /* Index of a dimension by name, or -1. */
 int gw_type_find(const gw_type *t, const char *name);
 bool gw_type_same_dims(const gw_type *a, const gw_type *b);
-int64_t gw_type_elems(const gw_type *t);        /* global; 1 for a scalar */
+int64_t gw_type_elems(const gw_type *t); /* global; 1 for a scalar */
 /* Elements and bytes that `rank` holds under the placement. */
 int64_t gw_type_local_elems(const gw_type *t, const gw_mesh *m, int64_t rank);
 int64_t gw_type_local_bytes(const gw_type *t, const gw_mesh *m, int64_t rank);
@@ -206,13 +211,14 @@ int64_t gw_type_local_dim(const gw_type *t, int i, const gw_mesh *m, int64_t ran
 /* A leaf: parameter, state or input. */
 gw_vid gw_graph_leaf(gw_graph *g, gw_role role, gw_cause cause, gw_rate rate, gw_type type,
                      const char *name);
-/* Appends an op with nout fresh outputs of the given types; attrs: as many as the descriptor has (NULL
- * = all defaults). Outputs get role temp, cause activations, and the op's rate. Ties that the descriptor
- * demands are set. Returns the op id. */
+/* Appends an op with nout fresh outputs of the given types; attrs: as many as the descriptor has
+ * (NULL = all defaults). Outputs get role temp, cause activations, and the op's rate. Ties that the
+ * descriptor demands are set. Returns the op id. */
 gw_oid gw_graph_op(gw_graph *g, uint16_t code, const gw_vid *in, int nin, const gw_attr *attrs,
                    const gw_type *out_types, int nout, gw_phase phase, gw_rate rate, gw_sid scope);
-/* Copies op `o` of `src` into `dst` (another graph with the same table), its inputs translated through
- * map[vid] and fresh outputs entered into map. All facts of the outputs are kept (offset too). */
+/* Copies op `o` of `src` into `dst` (another graph with the same table), its inputs translated
+ * through map[vid] and fresh outputs entered into map. All facts of the outputs are kept (offset
+ * too). */
 gw_oid gw_graph_copy_op(gw_graph *dst, const gw_graph *src, gw_oid o, gw_vid *map);
 gw_vid gw_graph_copy_leaf(gw_graph *dst, const gw_graph *src, gw_vid v);
 void gw_graph_add_state(gw_graph *g, gw_vid start, gw_vid end);

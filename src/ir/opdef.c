@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Facts that follow from an op's factor signature, and the builder that appends ops with inference.
 //
-// A signature text binds to the dimensions that stand in the operands: in "*!d,!d->*!d" the `*` takes the
-// leading dims that no letter claims, the letters the trailing ones, position by position. Each distinct
-// dimension name becomes a factor. From the factors follow the output dims, the mismatch message ("d is
-// 768 here and 512 there"), which factors pass a sharding through, and the default cost.
+// A signature text binds to the dimensions that stand in the operands: in "*!d,!d->*!d" the `*`
+// takes the leading dims that no letter claims, the letters the trailing ones, position by
+// position. Each distinct dimension name becomes a factor. From the factors follow the output dims,
+// the mismatch message ("d is 768 here and 512 there"), which factors pass a sharding through, and
+// the default cost.
 //
-// The builder keeps the first error and goes on with dummies, so that a model reads as straight lines and
-// the user sees one message with the scope it happened in.
+// The builder keeps the first error and goes on with dummies, so that a model reads as straight
+// lines and the user sees one message with the scope it happened in.
 #include "ir/opdef.h"
 
 #include <stdio.h>
@@ -45,12 +46,15 @@ void gw_attrs_default(const gw_optable *t, const char *op, gw_attr *attrs) {
     const gw_opdef *def = def_named(t, op);
     memset(attrs, 0, sizeof(gw_attr) * GW_MAX_ATTRS);
     for (int i = 0; i < def->nattrs; i++) {
-        if (def->attrs[i].kind == GW_ATTR_FLOAT) attrs[i].f = def->attrs[i].def_f;
-        else attrs[i].i = def->attrs[i].def_i;
+        if (def->attrs[i].kind == GW_ATTR_FLOAT)
+            attrs[i].f = def->attrs[i].def_f;
+        else
+            attrs[i].i = def->attrs[i].def_i;
     }
 }
 
-void gw_attrs_set(const gw_optable *t, const char *op, gw_attr *attrs, const char *name, gw_attr value) {
+void gw_attrs_set(const gw_optable *t, const char *op, gw_attr *attrs, const char *name,
+                  gw_attr value) {
     attrs[attr_index(def_named(t, op), name)] = value;
 }
 
@@ -77,9 +81,12 @@ static const char *parse_operand(const char *p, operand *o) {
     memset(o, 0, sizeof *o);
     bool whole = false;
     for (; *p && *p != ',' && !(p[0] == '-' && p[1] == '>'); p++) {
-        if (*p == '*') o->star = true;
-        else if (*p == '?') o->optional = true;
-        else if (*p == '!') whole = true;
+        if (*p == '*')
+            o->star = true;
+        else if (*p == '?')
+            o->optional = true;
+        else if (*p == '!')
+            whole = true;
         else if (*p != ' ') {
             GW_ASSERT(o->n < GW_MAX_DIMS);
             o->letter[o->n] = *p;
@@ -155,8 +162,7 @@ void gw_sign_default(const gw_graph *g, const gw_op *o, gw_signature *s) {
     }
     for (int f = 0; f < s->nfactors; f++) {
         bool in_out = false;
-        for (int i = 0; i < (int)o->nout; i++)
-            in_out |= s->factors[f].out_dim[i] >= 0;
+        for (int i = 0; i < (int)o->nout; i++) in_out |= s->factors[f].out_dim[i] >= 0;
         if (!in_out && s->factors[f].kind != GW_FACTOR_WHOLE)
             s->factors[f].kind = GW_FACTOR_CONTRACT;
     }
@@ -198,8 +204,7 @@ static gw_status bind_operand(gw_infer *f, binding *bd, const operand *o, int i,
                        t->ndim, f->def->signature, o->n);
     if (o->star) {
         if (!bd->star_bound) {
-            for (int k = 0; k < nstar; k++)
-                bare(&bd->star[k], &t->dims[k]);
+            for (int k = 0; k < nstar; k++) bare(&bd->star[k], &t->dims[k]);
             bd->nstar = nstar;
             bd->star_bound = true;
         } else if (bd->nstar != nstar) {
@@ -239,8 +244,7 @@ gw_status gw_infer_default(gw_infer *f) {
         const operand *o = &pt.out[GW_MIN(i, pt.nout - 1)];
         gw_type t = gw_type_scalar((gw_dtype)gw_type_of(f->g, f->in[0])->dtype);
         if (o->star)
-            for (int k = 0; k < bd.nstar; k++)
-                gw_type_add(&t, bd.star[k].name, bd.star[k].size);
+            for (int k = 0; k < bd.nstar; k++) gw_type_add(&t, bd.star[k].name, bd.star[k].size);
         for (int k = 0; k < o->n; k++) {
             int c = o->letter[k];
             if (!bd.bound[c]) gw_panic("op %s: output letter %c is in no input", f->def->name, c);
@@ -325,16 +329,17 @@ void gw_builder_enter(gw_builder *b, const char *fmt, ...) {
 
 void gw_builder_leave(gw_builder *b) {
     char *slash = strrchr(b->scope, '/');
-    if (slash) *slash = 0;
-    else b->scope[0] = 0;
+    if (slash)
+        *slash = 0;
+    else
+        b->scope[0] = 0;
 }
 
 /* After an error: one dummy scalar stands for every output. */
 static gw_vid dummy(gw_builder *b, const gw_opdef *def, gw_vid *more) {
     gw_vid v = gw_graph_leaf(b->g, GW_ROLE_TEMP, GW_CAUSE_ACTIVATIONS, b->rate,
                              gw_type_scalar(GW_F32), "");
-    for (int i = 1; more && i < def->nout; i++)
-        more[i - 1] = v;
+    for (int i = 1; more && i < def->nout; i++) more[i - 1] = v;
     return v;
 }
 
@@ -348,8 +353,7 @@ gw_vid gw_build(gw_builder *b, const char *name, const gw_vid *in, int nin, cons
     const gw_vid *ins = in;
     if (!(def->traits & GW_OP_VARIADIC)) {
         GW_ASSERT(nin <= def->nin && nin >= def->nin - def->noptional);
-        for (int i = 0; i < def->nin; i++)
-            all[i] = i < nin ? in[i] : GW_NONE;
+        for (int i = 0; i < def->nin; i++) all[i] = i < nin ? in[i] : GW_NONE;
         ins = all;
         nin = def->nin;
     }
@@ -370,7 +374,6 @@ gw_vid gw_build(gw_builder *b, const char *name, const gw_vid *in, int nin, cons
     gw_oid o = gw_graph_op(b->g, (uint16_t)code, ins, nin, attrs, out, nout, b->phase, b->rate,
                            gw_graph_intern(b->g, b->scope));
     const gw_op *op = &b->g->ops.items[o];
-    for (int i = 1; more && i < nout; i++)
-        more[i - 1] = gw_op_out(b->g, op, i);
+    for (int i = 1; more && i < nout; i++) more[i - 1] = gw_op_out(b->g, op, i);
     return gw_op_out(b->g, op, 0);
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a model's dimensions to the forward graph of one micro-batch, in global shapes.
 //
-// The builder reads as the model does: embed, then per layer attention and feed-forward around residual adds, then
-// the final norm and the head. q, k and v are separate matrices with dims `h k d`; fusing them is a
-// kernel's matter. What depends on data comes in as data: token ids, positions, document ids, sample ids, labels.
+// The builder reads as the model does: embed, then per layer attention and feed-forward around
+// residual adds, then the final norm and the head. q, k and v are separate matrices with dims `h k
+// d`; fusing them is a kernel's matter. What depends on data comes in as data: token ids,
+// positions, document ids, sample ids, labels.
 //
-// Two shapes of attention exist: over the sequence itself (training, scoring) and over a KV cache (generation),
-// where this call's keys and values are first put into the cache at their positions.
+// Two shapes of attention exist: over the sequence itself (training, scoring) and over a KV cache
+// (generation), where this call's keys and values are first put into the cache at their positions.
 #include <stdio.h>
 #include <string.h>
 
@@ -29,11 +30,14 @@ static gw_attr af(double f) { return (gw_attr){.f = f}; }
 
 #define SET(attrs, op, name, value) gw_attrs_set(n->b.g->table, op, attrs, name, value)
 
-/* A parameter of the current layer (or outside, layer < 0); GW_NONE if the model has none of that name. */
+/* A parameter of the current layer (or outside, layer < 0); GW_NONE if the model has none of that
+ * name. */
 static gw_vid find_param(const net *n, const char *name) {
     char full[96];
-    if (n->layer >= 0) snprintf(full, sizeof full, "layers.%d.%s", n->layer, name);
-    else snprintf(full, sizeof full, "%s", name);
+    if (n->layer >= 0)
+        snprintf(full, sizeof full, "layers.%d.%s", n->layer, name);
+    else
+        snprintf(full, sizeof full, "%s", name);
     uint32_t v = GW_NONE;
     return gw_smap_find_c(&n->params, full, &v) ? v : GW_NONE;
 }
@@ -75,7 +79,8 @@ static void make_params(net *n, gw_arena *a) {
     for (int i = 0; i < count; i++) {
         gw_type t = p[i].type;
         t.dtype = (uint8_t)n->o->compute;
-        gw_vid v = gw_graph_leaf(n->b.g, GW_ROLE_PARAM, GW_CAUSE_WEIGHTS, GW_RATE_STEP, t, p[i].name);
+        gw_vid v =
+            gw_graph_leaf(n->b.g, GW_ROLE_PARAM, GW_CAUSE_WEIGHTS, GW_RATE_STEP, t, p[i].name);
         gw_smap_put_c(&n->params, p[i].name, v);
     }
 }
@@ -114,8 +119,10 @@ static gw_vid linear(net *n, gw_vid x, const char *name) {
 static gw_vid dropout(net *n, gw_vid x, const char *site) {
     if (!n->o->training || n->m->dropout <= 0) return x;
     char key[64];
-    if (n->layer >= 0) snprintf(key, sizeof key, "layers.%d.%s", n->layer, site);
-    else snprintf(key, sizeof key, "%s", site);
+    if (n->layer >= 0)
+        snprintf(key, sizeof key, "layers.%d.%s", n->layer, site);
+    else
+        snprintf(key, sizeof key, "%s", site);
     gw_attr a[GW_MAX_ATTRS], k = {0};
     gw_attrs_default(n->b.g->table, "dropout", a);
     SET(a, "dropout", "p", af(n->m->dropout));
@@ -153,9 +160,7 @@ static gw_vid head_norm_and_rope(net *n, gw_vid x, char c) {
     return x;
 }
 
-static int64_t window_of(const net *n) {
-    return n->m->windowed[n->layer] ? n->m->window : 0;
-}
+static int64_t window_of(const net *n) { return n->m->windowed[n->layer] ? n->m->window : 0; }
 
 static gw_vid attend(net *n, gw_vid q, gw_vid k, gw_vid v) {
     gw_attr a[GW_MAX_ATTRS];
@@ -253,8 +258,7 @@ static void head(net *n, gw_vid x) {
         result = gw_build(&n->b, "matmul", in, 2, a, NULL);
     }
     gw_builder_leave(&n->b);
-    if (n->b.status == GW_OK)
-        n->b.g->values.items[result].name = gw_graph_intern(n->b.g, name);
+    if (n->b.status == GW_OK) n->b.g->values.items[result].name = gw_graph_intern(n->b.g, name);
 }
 
 gw_status gw_model_build(gw_graph *g, const gw_model *m, const gw_build_opts *o, gw_diags *dg) {

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the families are: switches, sanity of dimensions, and the list of parameters with their public names.
+// What the families are: switches, sanity of dimensions, and the list of parameters with their
+// public names.
 //
-// The parameter list is the one place that knows how a logical tensor is called and stored elsewhere. Logical
-// tensors are unfused and [out.., in..]; GPT-2's public form is fused and transposed (Conv1D), which the
-// table says per tensor (hf_transposed, hf_part of hf_parts). GGUF files of the llama architecture hold the
-// rows of q and k in interleaved order (rope_rows); ours is the half-split order of Hugging Face.
+// The parameter list is the one place that knows how a logical tensor is called and stored
+// elsewhere. Logical tensors are unfused and [out.., in..]; GPT-2's public form is fused and
+// transposed (Conv1D), which the table says per tensor (hf_transposed, hf_part of hf_parts). GGUF
+// files of the llama architecture hold the rows of q and k in interleaved order (rope_rows); ours
+// is the half-split order of Hugging Face.
 //
-// Counting. N counts every parameter once (a tied head once). FLOPs a token are 6 per parameter that takes part
-// in a matrix product: all but lookup tables; a tied table counts as the head. Attention adds 12*L*(h*k)*s
-// with full attention and half of it with causal attention (a window lowers it further).
+// Counting. N counts every parameter once (a tied head once). FLOPs a token are 6 per parameter
+// that takes part in a matrix product: all but lookup tables; a tied table counts as the head.
+// Attention adds 12*L*(h*k)*s with full attention and half of it with causal attention (a window
+// lowers it further).
 #include <stdio.h>
 #include <string.h>
 
@@ -140,7 +143,8 @@ static void public_names(lister *s, gw_param *p, const char *hf, const char *ggu
         p->gguf = gw_arena_strdup(s->a, gguf);
         return;
     }
-    p->hf = gw_arena_printf(s->a, "%s.%d.%s", gpt2 ? "transformer.h" : "model.layers", s->layer, hf);
+    p->hf =
+        gw_arena_printf(s->a, "%s.%d.%s", gpt2 ? "transformer.h" : "model.layers", s->layer, hf);
     p->gguf = gw_arena_printf(s->a, "blk.%d.%s", s->layer, gguf);
 }
 
@@ -200,9 +204,9 @@ static void projection(lister *s, char c, const char *heads) {
         w->hf_parts = 3;
     }
     if (!m->qkv_bias) return;
-    gw_param *b = vector(s, dims_of(s, "attn.%c.bias", c),
-                         dims_of(s, "%s k%lld", heads, LL(m->head_dim)), GW_INIT_ZEROS,
-                         dims_of(s, "%s.bias", hf), dims_of(s, "%s.bias", gguf));
+    gw_param *b =
+        vector(s, dims_of(s, "attn.%c.bias", c), dims_of(s, "%s k%lld", heads, LL(m->head_dim)),
+               GW_INIT_ZEROS, dims_of(s, "%s.bias", hf), dims_of(s, "%s.bias", gguf));
     b->rope_rows = w->rope_rows;
     b->hf_part = w->hf_part;
     b->hf_parts = w->hf_parts;
@@ -223,9 +227,9 @@ static void attention_params(lister *s) {
                "attn_k_norm.weight");
     }
     const char *hf = gpt2 ? "attn.c_proj" : "self_attn.o_proj";
-    gw_param *o = matrix(s, "attn.o.weight",
-                         dims_of(s, "d%lld %s k%lld", LL(m->hidden), h, LL(m->head_dim)), 1,
-                         dims_of(s, "%s.weight", hf), "attn_output.weight");
+    gw_param *o =
+        matrix(s, "attn.o.weight", dims_of(s, "d%lld %s k%lld", LL(m->hidden), h, LL(m->head_dim)),
+               1, dims_of(s, "%s.weight", hf), "attn_output.weight");
     o->std = m->init_std / __builtin_sqrt(2.0 * (double)m->layers);
     if (m->out_bias)
         vector(s, "attn.o.bias", dims_of(s, "d%lld", LL(m->hidden)), GW_INIT_ZEROS,
@@ -275,7 +279,8 @@ void gw_model_params(const gw_model *m, gw_arena *a, gw_param **out, int *n) {
     table(&s, "embed.weight", vd, gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight",
           "token_embd.weight");
     if (gpt2)
-        table(&s, "positions.weight", dims_of(&s, "p%lld d%lld", LL(m->max_positions), LL(m->hidden)),
+        table(&s, "positions.weight",
+              dims_of(&s, "p%lld d%lld", LL(m->max_positions), LL(m->hidden)),
               "transformer.wpe.weight", "position_embd.weight");
     for (int64_t l = 0; l < m->layers; l++) {
         s.layer = (int)l;
@@ -294,8 +299,7 @@ int64_t gw_model_count(const gw_model *m) {
     int n;
     int64_t total = 0;
     gw_model_params(m, &a, &p, &n);
-    for (int i = 0; i < n; i++)
-        total += gw_type_elems(&p[i].type);
+    for (int i = 0; i < n; i++) total += gw_type_elems(&p[i].type);
     gw_arena_release(&a);
     return total;
 }

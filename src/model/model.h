@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Model families built from ops, their presets and their parameters.
 //
-// A model is dimensions and switches; gw_model_build turns it into a forward graph of one micro-batch in global
-// shapes. Nothing here knows a rank, a precision policy or an optimizer.
+// A model is dimensions and switches; gw_model_build turns it into a forward graph of one
+// micro-batch in global shapes. Nothing here knows a rank, a precision policy or an optimizer.
 #ifndef GW_MODEL_MODEL_H
 #define GW_MODEL_MODEL_H
 
@@ -29,16 +29,18 @@ typedef enum gw_rope_scaling { GW_ROPE_NONE, GW_ROPE_LINEAR, GW_ROPE_LLAMA3 } gw
 typedef struct gw_model {
     gw_family family;
     int64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
-    int64_t max_positions; /* gpt2: rows of the position table; others: what the model was made for */
+    int64_t
+        max_positions; /* gpt2: rows of the position table; others: what the model was made for */
     double norm_eps;
     double rope_theta;
     gw_rope_scaling rope_scaling;
-    double rope_factor, rope_low, rope_high; /* Llama 3.1: factor, low_freq_factor, high_freq_factor */
-    int64_t rope_original;                   /* original_max_position_embeddings */
-    bool tie;                                /* the head is the embedding */
+    double rope_factor, rope_low,
+        rope_high;         /* Llama 3.1: factor, low_freq_factor, high_freq_factor */
+    int64_t rope_original; /* original_max_position_embeddings */
+    bool tie;              /* the head is the embedding */
     bool qkv_bias, out_bias, mlp_bias, qk_norm;
-    bool gelu_tanh;  /* gpt2: tanh form (gelu_new) or exact */
-    int64_t window;  /* 0 = none: tokens a windowed layer sees, itself included */
+    bool gelu_tanh; /* gpt2: tanh form (gelu_new) or exact */
+    int64_t window; /* 0 = none: tokens a windowed layer sees, itself included */
     bool windowed[GW_MODEL_MAX_LAYERS];
     double dropout;  /* gpt2: after the embeddings and on both residual branches */
     double init_std; /* of matrices; output projections get init_std / sqrt(2 layers) */
@@ -64,27 +66,30 @@ typedef struct gw_param {
     gw_init init;
     double std;
     bool decay, hidden;
-    int rows;            /* leading dims that are the output side of a matrix */
-    const char *hf;      /* name in a Hugging Face file */
-    bool hf_transposed;  /* stored there as [in, out] (GPT-2's Conv1D) */
-    int hf_part, hf_parts; /* a slice of a fused tensor: part i of n along the output side; 0 of 1 = whole */
-    bool rope_rows;      /* q or k of a family whose GGUF form interleaves the rows of a head */
-    const char *gguf;    /* name in a GGUF file */
+    int rows;           /* leading dims that are the output side of a matrix */
+    const char *hf;     /* name in a Hugging Face file */
+    bool hf_transposed; /* stored there as [in, out] (GPT-2's Conv1D) */
+    int hf_part,
+        hf_parts; /* a slice of a fused tensor: part i of n along the output side; 0 of 1 = whole */
+    bool rope_rows;   /* q or k of a family whose GGUF form interleaves the rows of a head */
+    const char *gguf; /* name in a GGUF file */
 } gw_param;
 
 /* All parameters in canonical order (the order of the graph's leaves). */
 void gw_model_params(const gw_model *m, gw_arena *a, gw_param **out, int *n);
-int64_t gw_model_count(const gw_model *m);              /* parameters */
-int64_t gw_model_count_embedding(const gw_model *m);    /* of these, lookup tables that do no matrix work */
-/* FLOPs of a training step per token by the usual formulas: 6N (+ attention: 6*L*h*s causal, 12*L*h*s full), N
- * without lookup tables, with the head. */
+int64_t gw_model_count(const gw_model *m); /* parameters */
+int64_t gw_model_count_embedding(
+    const gw_model *m); /* of these, lookup tables that do no matrix work */
+/* FLOPs of a training step per token by the usual formulas: 6N (+ attention: 6*L*h*s causal,
+ * 12*L*h*s full), N without lookup tables, with the head. */
 double gw_model_flops_per_token(const gw_model *m, int64_t seq, bool full_attention);
 
 /* ---- building ---- */
 typedef enum gw_build_mode {
     GW_BUILD_LOSS,   /* tokens, labels -> "loss" (sum over valid labels) */
     GW_BUILD_LOGITS, /* tokens -> "logits" f32[b s v] */
-    GW_BUILD_CACHED, /* tokens, positions, at, caches -> "logits" f32[b v] of row at[b]; caches advance */
+    GW_BUILD_CACHED, /* tokens, positions, at, caches -> "logits" f32[b v] of row at[b]; caches
+                        advance */
 } gw_build_mode;
 
 typedef struct gw_build_opts {
@@ -97,9 +102,11 @@ typedef struct gw_build_opts {
     bool packed;   /* rows hold several documents: docs is an input of attention */
 } gw_build_opts;
 
-/* Leaves made (absent ones are not in the graph), by name: inputs at mb rate `tokens labels positions docs` i32[b s], `samples` i64[b],
- * `at` i32[b]; at step rate `seed` f32[], `batch` i64[]. Parameters in canonical order with role param, dtype compute.
- * `g` must be initialised and empty. */
-GW_WARN_UNUSED gw_status gw_model_build(gw_graph *g, const gw_model *m, const gw_build_opts *o, gw_diags *dg);
+/* Leaves made (absent ones are not in the graph), by name: inputs at mb rate `tokens labels
+ * positions docs` i32[b s], `samples` i64[b], `at` i32[b]; at step rate `seed` f32[], `batch`
+ * i64[]. Parameters in canonical order with role param, dtype compute. `g` must be initialised and
+ * empty. */
+GW_WARN_UNUSED gw_status gw_model_build(gw_graph *g, const gw_model *m, const gw_build_opts *o,
+                                        gw_diags *dg);
 
 #endif

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Named presets: the public sizes of each family.
 //
-// Sources: GPT-2 (Radford et al. 2019 and the released configurations), "The Llama 3 Herd of Models" table 3 and
-// the released configurations (vocabulary 128,256; rope scaling of 3.1), the Qwen2.5 and Qwen3 technical reports
-// and released configurations, SmolLM2's released configurations. Mistral 7B v0.1 as released.
+// Sources: GPT-2 (Radford et al. 2019 and the released configurations), "The Llama 3 Herd of
+// Models" table 3 and the released configurations (vocabulary 128,256; rope scaling of 3.1), the
+// Qwen2.5 and Qwen3 technical reports and released configurations, SmolLM2's released
+// configurations. Mistral 7B v0.1 as released.
 #include <string.h>
 
 #include "base/compiler.h" /* GW_COUNT */
@@ -19,15 +20,19 @@ typedef struct preset {
     int64_t window;
 } preset;
 
-#define GPT2(name, l, d, h) {name, GW_FAMILY_GPT2, l, d, h, h, (d) / (h), 4 * (d), 50257, 1024, 10000, 1e-5, true, false, 0}
-#define LLAMA(name, l, d, h, g, f, p, l31) \
-    {name, GW_FAMILY_LLAMA, l, d, h, g, 128, f, 128256, p, 500000, 1e-5, false, l31, 0}
-#define SMOL(name, l, d, h, g, f, p, theta) \
-    {name, GW_FAMILY_LLAMA, l, d, h, g, 64, f, 49152, p, theta, 1e-5, true, false, 0}
-#define QWEN2(name, l, d, h, g, k, f, v, tie) \
-    {name, GW_FAMILY_QWEN2, l, d, h, g, k, f, v, 32768, 1000000, 1e-6, tie, false, 0}
-#define QWEN3(name, l, d, h, g, f, tie) \
-    {name, GW_FAMILY_QWEN3, l, d, h, g, 128, f, 151936, 40960, 1000000, 1e-6, tie, false, 0}
+#define GPT2(name, l, d, h)                                                                        \
+    {                                                                                              \
+        name, GW_FAMILY_GPT2, l, d, h, h, (d) / (h), 4 * (d), 50257, 1024, 10000, 1e-5, true,      \
+            false, 0                                                                               \
+    }
+#define LLAMA(name, l, d, h, g, f, p, l31)                                                         \
+    { name, GW_FAMILY_LLAMA, l, d, h, g, 128, f, 128256, p, 500000, 1e-5, false, l31, 0 }
+#define SMOL(name, l, d, h, g, f, p, theta)                                                        \
+    { name, GW_FAMILY_LLAMA, l, d, h, g, 64, f, 49152, p, theta, 1e-5, true, false, 0 }
+#define QWEN2(name, l, d, h, g, k, f, v, tie)                                                      \
+    { name, GW_FAMILY_QWEN2, l, d, h, g, k, f, v, 32768, 1000000, 1e-6, tie, false, 0 }
+#define QWEN3(name, l, d, h, g, f, tie)                                                            \
+    { name, GW_FAMILY_QWEN3, l, d, h, g, 128, f, 151936, 40960, 1000000, 1e-6, tie, false, 0 }
 
 static const preset presets[] = {
     GPT2("gpt2", 12, 768, 12),
@@ -39,8 +44,10 @@ static const preset presets[] = {
     LLAMA("llama3.1-8b", 32, 4096, 32, 8, 14336, 131072, true),
     LLAMA("llama3.1-70b", 80, 8192, 64, 8, 28672, 131072, true),
     LLAMA("llama3-405b", 126, 16384, 128, 8, 53248, 131072, true),
-    {"llama2-7b", GW_FAMILY_LLAMA, 32, 4096, 32, 32, 128, 11008, 32000, 4096, 10000, 1e-5, false, false, 0},
-    {"llama2-70b", GW_FAMILY_LLAMA, 80, 8192, 64, 8, 128, 28672, 32000, 4096, 10000, 1e-5, false, false, 0},
+    {"llama2-7b", GW_FAMILY_LLAMA, 32, 4096, 32, 32, 128, 11008, 32000, 4096, 10000, 1e-5, false,
+     false, 0},
+    {"llama2-70b", GW_FAMILY_LLAMA, 80, 8192, 64, 8, 128, 28672, 32000, 4096, 10000, 1e-5, false,
+     false, 0},
     SMOL("smollm2-135m", 30, 576, 9, 3, 1536, 8192, 100000),
     SMOL("smollm2-360m", 32, 960, 15, 5, 2560, 8192, 100000),
     SMOL("smollm2-1.7b", 24, 2048, 32, 32, 8192, 8192, 130000),
@@ -57,7 +64,8 @@ static const preset presets[] = {
     QWEN3("qwen3-8b", 36, 4096, 32, 8, 12288, false),
     QWEN3("qwen3-14b", 40, 5120, 40, 8, 17408, false),
     QWEN3("qwen3-32b", 64, 5120, 64, 8, 25600, false),
-    {"mistral-7b", GW_FAMILY_MISTRAL, 32, 4096, 32, 8, 128, 14336, 32000, 32768, 10000, 1e-5, false, false, 4096},
+    {"mistral-7b", GW_FAMILY_MISTRAL, 32, 4096, 32, 8, 128, 14336, 32000, 32768, 10000, 1e-5, false,
+     false, 4096},
 };
 
 const char *gw_model_preset_name(int i) {
@@ -82,8 +90,7 @@ bool gw_model_preset(const char *name, gw_model *out) {
         m.norm_eps = p->eps;
         m.tie = p->tie;
         m.window = p->window;
-        for (int64_t l = 0; l < p->layers; l++)
-            m.windowed[l] = p->window > 0;
+        for (int64_t l = 0; l < p->layers; l++) m.windowed[l] = p->window > 0;
         if (p->llama31) {
             m.rope_scaling = GW_ROPE_LLAMA3;
             m.rope_factor = 8;

@@ -1,63 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
-// The op table and the contract of each op. Dimension letters are those of the values' dim names; `*` any
-// leading dims; `?` optional. Weights are stored [out dims.., in dims..].
+// The op table and the contract of each op. Dimension letters are those of the values' dim names;
+// `*` any leading dims; `?` optional. Weights are stored [out dims.., in dims..].
 //
-//   embed ids i32[*], w[v d]                          -> y[* d]            dtype of w; ids outside 0..v-1 give zeros
-//   embed_grad ids[*], dy[* d], acc?[v d]             -> dw[v d]           {rows=v dtype=f32 dim="v": name of v}; deterministic
-//   matmul x, w, bias?                                -> y                 contracts the dims x and w share by name (a
-//         leading or trailing group of each, in one order); y = free dims of x, then of w; bias has w's free dims;
-//         {dtype: of y; default that of x}
-//   matmul_dw dy, x, acc?                             -> dw                contracts the shared dims (b s); free dims of
-//         dy, then of x; {dtype=f32}
-//   bias_grad dy[* keep..], acc?                      -> db[keep..]        {keep: trailing dims kept, dtype=f32}
-//   add a, b                                          -> y                 in place on a dead input
-//   addn a, b, ...                                    -> y                 sum of any number (>= 1) of equal types, in order
-//   cast x                                            -> y                 {dtype}
-//   rmsnorm x[* d], g[d]                              -> y, rstd f32[*]    {eps=1e-6}; the norm is over the last dim
-//   rmsnorm_grad dy, x, g, rstd, acc?                 -> dx, dg[d]         {dtype=f32 of dg}; BW
-//   layernorm x[* d], g[d], b[d]                      -> y, mean f32[*], rstd f32[*]   {eps=1e-5}
-//   layernorm_grad dy, x, g, mean, rstd, accg?, accb? -> dx, dg, db        {dtype=f32}; BW
-//   rope_table pos i32[b s]                           -> cos f32[b s r], sin f32[b s r]
-//         {head (= 2r), theta=10000, scaling=0 none|1 linear|2 llama3, factor, low, high, original, dtype=f32: f64 for exact
-//         angles in float64 graphs; otherwise angles are float32 products, as the field has them}
-//   rope x[b s h k], cos, sin                         -> y                 {inverse=false}; pairs (i, i + k/2), the
-//         Hugging Face convention; GGUF's interleaved rows are permuted when read
+// clang-format off
+//   embed ids i32[*], w[v d]  -> y[* d]  dtype of w; ids outside 0..v-1 give zeros
+//   embed_grad ids[*], dy[* d], acc?[v d]  -> dw[v d]  {rows=v dtype=f32 dim="v": name of v}; deterministic
+//   matmul x, w, bias?  -> y  contracts the dims x and w share by name (a
+//     leading or trailing group of each, in one order); y = free dims of x, then of w; bias has w's free dims;
+//     {dtype: of y; default that of x}
+//   matmul_dw dy, x, acc?  -> dw  contracts the shared dims (b s); free dims of
+//     dy, then of x; {dtype=f32}
+//   bias_grad dy[* keep..], acc?  -> db[keep..]  {keep: trailing dims kept, dtype=f32}
+//   add a, b  -> y  in place on a dead input
+//   addn a, b, ...  -> y  sum of any number (>= 1) of equal types, in order
+//   cast x  -> y  {dtype}
+//   rmsnorm x[* d], g[d]  -> y, rstd f32[*]  {eps=1e-6}; the norm is over the last dim
+//   rmsnorm_grad dy, x, g, rstd, acc?  -> dx, dg[d]  {dtype=f32 of dg}; BW
+//   layernorm x[* d], g[d], b[d]  -> y, mean f32[*], rstd f32[*]  {eps=1e-5}
+//   layernorm_grad dy, x, g, mean, rstd, accg?, accb? -> dx, dg, db  {dtype=f32}; BW
+//   rope_table pos i32[b s]  -> cos f32[b s r], sin f32[b s r]
+//     {head (= 2r), theta=10000, scaling=0 none|1 linear|2 llama3, factor, low, high, original, dtype=f32: f64 for exact
+//     angles in float64 graphs; otherwise angles are float32 products, as the field has them}
+//   rope x[b s h k], cos, sin  -> y  {inverse=false}; pairs (i, i + k/2), the
+//     Hugging Face convention; GGUF's interleaved rows are permuted when read
 //   attention q[b s h k], k[b s g k], v[b s g k], docs? i32[b s] -> o[b s h k], lse f32[b s h]
-//         {causal=true window=0 scale=0}; scale 0 = 1/sqrt(k); head i uses kv head i / (h/g); query i sees key j iff
-//         docs equal and j <= i (causal) and (window == 0 or i - j < window); i, j are indices along s
-//   attention_grad do, q, k, v, o, lse, docs?         -> dq, dk, dv        same attributes; B
-//   attention_cache q[b s h k], kc[b t g k], vc[b t g k], pos i32[b s] -> o[b s h k]   {window=0 scale=0}; sees
-//         cache rows t <= pos and pos - t < window; pos < 0 = padding row, output zero
-//   cache_put cache[b t g k], x[b s g k], pos i32[b s] -> cache'           tied; rows with pos < 0 or >= t are skipped
-//   swiglu gate[*], up[*]                             -> y = silu(gate) * up
-//   swiglu_grad dy, gate, up                          -> dgate, dup
-//   gelu x                                            -> y                 {tanh=true}
-//   gelu_grad dy, x                                   -> dx
-//   dropout x[b ..], sample i64[b], batch i64[]       -> y                 {p key seed}; kept values times 1/(1-p); mask is a
-//         function of (seed, key, sample id, batch counter, index within the sample); vjp is dropout of dy
-//   head x[* d], w[v d], labels i32[*], seed f32[], acc? f32[]  -> loss f32[]   sum over valid labels (>= 0) of the
-//         negative log likelihood, in float32 (float64 inside a row's sum is allowed); labels >= v are a bug of the caller
-//   head_grad x, w, labels, seed, accw?, accl?        -> dx[* d], dw[v d], loss f32[]   {dtype=f32 of dw}; d(seed * loss); BW; full logits
-//         never exist: rows are taken in tiles
-//   pick x[b s d], at i32[b]                          -> y[b d]            row at[b] of each sequence
-//   zeros x                                           -> y                 {dtype}; shape of x, reads nothing
-//   sqnorm x                                          -> s f32[]           sum of squares, float64 inside
-//   clip sumsq f32[], inv_scale f32[]                 -> norm f32[], factor f32[], ok f32[]   {max=0}
-//         norm = sqrt(sumsq) * inv_scale; factor = inv_scale * (max > 0 ? min(1, max / (norm + 1e-6)) : 1);
-//         ok = 1 if norm is finite else 0
-//   adamw p, g, m, v, factor f32[], ok f32[], lr f32[], step i64[]   -> p', m', v'   tied; {beta1 beta2 eps decay
-//         stochastic=false seed key}; torch.optim.AdamW: p *= 1 - lr*decay; bias-corrected; step counts from 1
-//   sgd p, g, factor, ok, lr                          -> p'                {decay}; torch.optim.SGD (decay added to g)
-//   sgdm p, g, m, factor, ok, lr, step                -> p', m'            {momentum nesterov decay}; first step m = g
-//   muon p, g, m, factor, ok, lr                      -> p', m'            {rows: leading dims that form rows; momentum=0.95 nesterov=true
-//         ns_steps=5 decay}; torch.optim.Muon with adjust_lr_fn "match_rms_adamw" (0.2 * sqrt(max(rows, cols))), Newton-Schulz
-//         coefficients 3.4445, -4.7750, 2.0315, in float32
+//     {causal=true window=0 scale=0}; scale 0 = 1/sqrt(k); head i uses kv head i / (h/g); query i sees key j iff
+//     docs equal and j <= i (causal) and (window == 0 or i - j < window); i, j are indices along s
+//   attention_grad do, q, k, v, o, lse, docs?  -> dq, dk, dv  same attributes; B
+//   attention_cache q[b s h k], kc[b t g k], vc[b t g k], pos i32[b s] -> o[b s h k]  {window=0 scale=0}; sees
+//     cache rows t <= pos and pos - t < window; pos < 0 = padding row, output zero
+//   cache_put cache[b t g k], x[b s g k], pos i32[b s] -> cache'  tied; rows with pos < 0 or >= t are skipped
+//   swiglu gate[*], up[*]  -> y = silu(gate) * up
+//   swiglu_grad dy, gate, up  -> dgate, dup
+//   gelu x  -> y  {tanh=true}
+//   gelu_grad dy, x  -> dx
+//   dropout x[b ..], sample i64[b], batch i64[]  -> y  {p key seed}; kept values times 1/(1-p); mask is a
+//     function of (seed, key, sample id, batch counter, index within the sample); vjp is dropout of dy
+//   head x[* d], w[v d], labels i32[*], seed f32[], acc? f32[]  -> loss f32[]  sum over valid labels (>= 0) of the
+//     negative log likelihood, in float32 (float64 inside a row's sum is allowed); labels >= v are a bug of the caller
+//   head_grad x, w, labels, seed, accw?, accl?  -> dx[* d], dw[v d], loss f32[]  {dtype=f32 of dw}; d(seed * loss); BW; full logits
+//     never exist: rows are taken in tiles
+//   pick x[b s d], at i32[b]  -> y[b d]  row at[b] of each sequence
+//   zeros x  -> y  {dtype}; shape of x, reads nothing
+//   sqnorm x  -> s f32[]  sum of squares, float64 inside
+//   clip sumsq f32[], inv_scale f32[]  -> norm f32[], factor f32[], ok f32[]  {max=0}
+//     norm = sqrt(sumsq) * inv_scale; factor = inv_scale * (max > 0 ? min(1, max / (norm + 1e-6)) : 1);
+//     ok = 1 if norm is finite else 0
+//   adamw p, g, m, v, factor f32[], ok f32[], lr f32[], step i64[]  -> p', m', v'  tied; {beta1 beta2 eps decay
+//     stochastic=false seed key}; torch.optim.AdamW: p *= 1 - lr*decay; bias-corrected; step counts from 1
+//   sgd p, g, factor, ok, lr  -> p'  {decay}; torch.optim.SGD (decay added to g)
+//   sgdm p, g, m, factor, ok, lr, step  -> p', m'  {momentum nesterov decay}; first step m = g
+//   muon p, g, m, factor, ok, lr  -> p', m'  {rows: leading dims that form rows; momentum=0.95 nesterov=true
+//     ns_steps=5 decay}; torch.optim.Muon with adjust_lr_fn "match_rms_adamw" (0.2 * sqrt(max(rows, cols))), Newton-Schulz
+//     coefficients 3.4445, -4.7750, 2.0315, in float32
 //
 // Statistics (rstd, mean, lse, loss) are f32, and f64 beside f64 values. Gradients flow through output 0 of an op; the further
 // outputs are statistics for its own backward, and dout of them is GW_NONE.
 //
 // An optimizer op with ok == 0 leaves its outputs' bytes as they were. g times factor is the gradient. With
 // stochastic=true, p (bf16) is rounded by gw_bf16_from_f32_stochastic with bits from (seed, key, index, step).
+// clang-format on
 #ifndef GW_OPS_OPS_H
 #define GW_OPS_OPS_H
 

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reverse-mode differentiation of the forward graph.
 //
-// The ops are walked backwards. An op whose outputs carry gradients calls its own vjp, which appends ops that
-// give gradients of its inputs; input gradients (phase B) and weight gradients (phase W) are separate ops
-// from birth, so that a pipeline schedule may delay the latter. Several gradients of one activation are
-// added as they come. Gradients of one parameter are not added here: each is left as a value of role
-// `grad` that bears the parameter's name, and the step pass chains them through one accumulator.
+// The ops are walked backwards. An op whose outputs carry gradients calls its own vjp, which
+// appends ops that give gradients of its inputs; input gradients (phase B) and weight gradients
+// (phase W) are separate ops from birth, so that a pipeline schedule may delay the latter. Several
+// gradients of one activation are added as they come. Gradients of one parameter are not added
+// here: each is left as a value of role `grad` that bears the parameter's name, and the step pass
+// chains them through one accumulator.
 //
-// The walk starts at the op that defines the value named "loss". Its vjp knows the seed of backward (an
-// input of the op: loss scale over the number of labels, known before the step), so it may fuse forward and
-// backward; the value it offers in place of the loss takes over the name, and the forward op dies.
+// The walk starts at the op that defines the value named "loss". Its vjp knows the seed of backward
+// (an input of the op: loss scale over the number of labels, known before the step), so it may fuse
+// forward and backward; the value it offers in place of the loss takes over the name, and the
+// forward op dies.
 //
 // Only values that depend on a parameter get gradients; ops of the kind NODIFF stop the walk.
 #include <string.h>
@@ -22,7 +24,7 @@ typedef struct ad {
     gw_builder b;
     int64_t nforward_values; /* values that stood before the walk */
     bool *need;              /* [nforward_values]: depends on a parameter */
-    gw_vid *grad; /* [nforward_values]: gradient so far */
+    gw_vid *grad;            /* [nforward_values]: gradient so far */
     const gw_compile_opts *opts;
 } ad;
 
@@ -36,8 +38,7 @@ static void find_needs(ad *a) {
         bool any = false;
         for (int k = 0; k < (int)o->nin; k++)
             any |= gw_op_in(g, o, k) != GW_NONE && a->need[gw_op_in(g, o, k)];
-        for (int k = 0; any && k < (int)o->nout; k++)
-            a->need[gw_op_out(g, o, k)] = true;
+        for (int k = 0; any && k < (int)o->nout; k++) a->need[gw_op_out(g, o, k)] = true;
     }
 }
 
@@ -74,7 +75,8 @@ static gw_status differentiate(ad *a, gw_oid o, gw_diags *dg) {
     gw_graph *g = a->g;
     gw_op op = g->ops.items[o];
     const gw_opdef *def = gw_op_def(g, &op);
-    bool is_loss = (def->traits & GW_OP_LOSS) && strcmp(gw_graph_str(g, g->values.items[gw_op_out(g, &op, 0)].name), "loss") == 0;
+    bool is_loss = (def->traits & GW_OP_LOSS) &&
+                   strcmp(gw_graph_str(g, g->values.items[gw_op_out(g, &op, 0)].name), "loss") == 0;
     gw_vid *in = gw_mem_alloc(sizeof(gw_vid) * ((size_t)op.nin + 1));
     gw_vid *din = gw_mem_alloc(sizeof(gw_vid) * ((size_t)op.nin + 1));
     bool *want = gw_mem_zalloc((size_t)op.nin + 1);
@@ -93,15 +95,24 @@ static gw_status differentiate(ad *a, gw_oid o, gw_diags *dg) {
         replace[k] = GW_NONE;
         any_dout |= dout[k] != GW_NONE;
     }
-    for (int k = 0; k < def->nattrs; k++)
-        attrs[k] = gw_op_attr(g, &op, k);
+    for (int k = 0; k < def->nattrs; k++) attrs[k] = gw_op_attr(g, &op, k);
     if (any_want && any_dout) {
         snprintf(a->b.scope, sizeof a->b.scope, "%s", gw_graph_str(g, op.scope));
         a->b.phase = GW_PHASE_B;
         a->b.rate = (gw_rate)op.rate;
-        gw_vjp v = {.b = &a->b, .g = g, .op = o, .in = in, .out = out, .nin = op.nin,
-                    .nout = op.nout, .attrs = attrs, .dout = dout, .want = want, .din = din,
-                    .replace = replace, .grad_dtype = a->opts->gradients};
+        gw_vjp v = {.b = &a->b,
+                    .g = g,
+                    .op = o,
+                    .in = in,
+                    .out = out,
+                    .nin = op.nin,
+                    .nout = op.nout,
+                    .attrs = attrs,
+                    .dout = dout,
+                    .want = want,
+                    .din = din,
+                    .replace = replace,
+                    .grad_dtype = a->opts->gradients};
         def->vjp(&v);
         for (int k = 0; k < (int)op.nin && a->b.status == GW_OK; k++)
             if (want[k] && din[k] != GW_NONE) add_grad(a, in[k], din[k]);
@@ -145,13 +156,11 @@ gw_status gw_pass_autodiff(gw_graph *dst, const gw_graph *src, const gw_compile_
     ad a = {.g = &work, .nforward_values = work.values.count, .opts = opts};
     a.need = gw_arena_new(&mem, bool, a.nforward_values);
     a.grad = gw_arena_new(&mem, gw_vid, a.nforward_values);
-    for (int64_t v = 0; v < a.nforward_values; v++)
-        a.grad[v] = GW_NONE;
+    for (int64_t v = 0; v < a.nforward_values; v++) a.grad[v] = GW_NONE;
     gw_builder_init(&a.b, &work, dg);
     find_needs(&a);
     gw_status st = GW_OK;
-    for (gw_oid o = (gw_oid)src->ops.count; o-- > 0 && st == GW_OK;)
-        st = differentiate(&a, o, dg);
+    for (gw_oid o = (gw_oid)src->ops.count; o-- > 0 && st == GW_OK;) st = differentiate(&a, o, dg);
     if (st == GW_OK) gw_graph_prune(dst, &work, NULL, NULL);
     gw_arena_release(&mem);
     gw_graph_release(&work);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The last pass: is the placed program sound? It changes nothing.
 //
-// The verifier (ir/verify.h) proves definitions, types, ties, rates and that no two values alive at once share
-// bytes. What only holds of a finished program is checked here: every value that an op touches has bytes
-// (or belongs to another program), inside the arena; each state ends in the bytes it began in.
+// The verifier (ir/verify.h) proves definitions, types, ties, rates and that no two values alive at
+// once share bytes. What only holds of a finished program is checked here: every value that an op
+// touches has bytes (or belongs to another program), inside the arena; each state ends in the bytes
+// it began in.
 #include "ir/verify.h" /* gw_graph_verify */
 #include "pass/pass.h"
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The driver: the whole pipeline is the array below. Debug builds hold every pass to its contract.
 //
-// After each pass the graph is verified, printed, parsed back and compared, so that the text form can never
-// lose anything and no pass can leave a graph that the next one trusts wrongly. A failure there is a bug of
-// ours: the pass's input is written as a reproducer and the process ends. Errors that the user can mend
-// (a budget that cannot be met) come back as a status.
+// After each pass the graph is verified, printed, parsed back and compared, so that the text form
+// can never lose anything and no pass can leave a graph that the next one trusts wrongly. A failure
+// there is a bug of ours: the pass's input is written as a reproducer and the process ends. Errors
+// that the user can mend (a budget that cannot be met) come back as a status.
 #include <stdio.h>
 #include <string.h>
 
@@ -15,8 +15,8 @@
 #include "ir/verify.h"  /* gw_graph_verify */
 #include "pass/pass.h"
 
-typedef gw_status pass_fn(gw_graph *, const gw_graph *, const gw_compile_opts *, gw_compile_report *,
-                          gw_diags *);
+typedef gw_status pass_fn(gw_graph *, const gw_graph *, const gw_compile_opts *,
+                          gw_compile_report *, gw_diags *);
 
 static const struct {
     const char *name, *doc;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The passes that one rank with one stage leaves as they are: shard, split, schedule, bucket.
 //
-// On a mesh without axes every placement is R, so no conversion is needed; one stage has nothing to cut; its
-// micro-batches run one after another, which is what the loop of the program means; and there is no
-// collective to merge or hoist. Each checks that this is so and copies. A mesh with axes is refused here
-// before anything is allocated.
+// On a mesh without axes every placement is R, so no conversion is needed; one stage has nothing to
+// cut; its micro-batches run one after another, which is what the loop of the program means; and
+// there is no collective to merge or hoist. Each checks that this is so and copies. A mesh with
+// axes is refused here before anything is allocated.
 #include "pass/pass.h"
 
-static gw_status copy_on_one_rank(gw_graph *dst, const gw_graph *src, const char *pass, gw_diags *dg) {
+static gw_status copy_on_one_rank(gw_graph *dst, const gw_graph *src, const char *pass,
+                                  gw_diags *dg) {
     if (src->mesh.naxes != 0)
         return GW_FAIL(dg, GW_ERR_UNSUPPORTED, "one-rank",
                        "the layout has %lld ranks; this build compiles for one (pass %s)",

@@ -45,7 +45,8 @@ typedef struct gw_recompute_opts {
 } gw_recompute_opts;
 
 typedef struct gw_compile_opts {
-    bool train; /* false: forward only; parameters belong to another program and get no bytes here */
+    bool
+        train; /* false: forward only; parameters belong to another program and get no bytes here */
     int micro_batches;
     gw_dtype compute;   /* of weights in products and of activations */
     gw_dtype gradients; /* of weight gradients */
@@ -57,7 +58,8 @@ typedef struct gw_compile_opts {
     gw_recompute_opts recompute;
     const gw_param_info *params;
     int nparams;
-    /* Workspace bytes of an op on the machine the plan is for (kernel/ stands below this folder). */
+    /* Workspace bytes of an op on the machine the plan is for (kernel/ stands below this folder).
+     */
     int64_t (*workspace)(const gw_graph *g, const gw_op *o, const void *user);
     const void *workspace_user;
     bool verify; /* after each pass: verify, print, parse, compare (always on in debug builds) */
@@ -83,24 +85,25 @@ typedef struct gw_compile_report {
 const char *gw_pass_name(int i);
 const char *gw_pass_doc(int i);
 
-/* Runs the pipeline on *g (replaced by the result), up to and including pass `last` (NULL = all; "build" = none).
- * Errors: GW_ERR_CONFIG for sizes or options that cannot be met; a verifier failure panics with the pass named
- * and, with reproducer_dir, its input written as <dir>/before-<pass>.gw. */
+/* Runs the pipeline on *g (replaced by the result), up to and including pass `last` (NULL = all;
+ * "build" = none). Errors: GW_ERR_CONFIG for sizes or options that cannot be met; a verifier
+ * failure panics with the pass named and, with reproducer_dir, its input written as
+ * <dir>/before-<pass>.gw. */
 GW_WARN_UNUSED gw_status gw_compile(gw_graph *g, const gw_compile_opts *opts, const char *last,
                                     gw_compile_report *report, gw_diags *dg);
 
 /* One pass: src is left as it was, dst is uninitialised. Declared here, one file each. */
 #define X(name, doc)                                                                               \
     GW_WARN_UNUSED gw_status gw_pass_##name(gw_graph *dst, const gw_graph *src,                    \
-                                            const gw_compile_opts *opts, gw_compile_report *report, \
-                                            gw_diags *dg);
+                                            const gw_compile_opts *opts,                           \
+                                            gw_compile_report *report, gw_diags *dg);
 #include "pass/passes.def"
 #undef X
 
 /* ---- tools that passes share (pass/tools.c) ---- */
-/* Copies src without the ops that are not `keep` (NULL = keep the live ones: a named result, a gradient, a state or
- * an input of a kept op). map[vid], if not NULL, must hold src->values.count entries and receives new ids. Leaves
- * are all kept. */
+/* Copies src without the ops that are not `keep` (NULL = keep the live ones: a named result, a
+ * gradient, a state or an input of a kept op). map[vid], if not NULL, must hold src->values.count
+ * entries and receives new ids. Leaves are all kept. */
 void gw_graph_prune(gw_graph *dst, const gw_graph *src, const bool *keep, gw_vid *map);
 /* First and one past the last op of the mb loop. */
 void gw_graph_loop(const gw_graph *g, gw_oid *first, gw_oid *end);
@@ -109,10 +112,10 @@ int gw_scope_layer(const char *scope);
 /* Re-ties the outputs of an accumulating op after its accumulator input was set. */
 void gw_op_set_accumulator(gw_graph *g, gw_oid o, int out, gw_vid acc);
 
-/* The largest number of live bytes and where, for a graph in program order; lives as place computes them. Fills
- * first[vid], last[vid] (op indices) for roots when not NULL. */
+/* The largest number of live bytes and where, for a graph in program order; lives as place computes
+ * them. Fills first[vid], last[vid] (op indices) for roots when not NULL. */
 typedef struct gw_lives {
-    int64_t *bytes;      /* per root value: local bytes, rounded up to 64; 0 for non-roots */
+    int64_t *bytes;        /* per root value: local bytes, rounded up to 64; 0 for non-roots */
     int32_t *first, *last; /* per root: op indices, inclusive */
     bool *persistent;
     int64_t peak_bytes;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lives to offsets: every value gets its bytes in one arena per memory kind.
 //
-// Three steps. First, ops that may work in place take over the bytes of an input that dies with them (a tie, so
-// that everything later sees it). Second, each op's workspace becomes a value that lives during the op only.
-// Third, packing: parameters and states stand at the bottom in the order of their declaration, the same in
-// every program of a model; the rest is laid out by lives, each value at the lowest offset where no value
-// alive at the same time stands. The order in which values are laid decides how tight it gets, so a few
-// orders are tried (by size, by size times life, by start) and the best is kept. Finding the optimum is
-// NP-hard (dynamic storage allocation); the report gives the distance to the lower bound, the
-// largest sum of live bytes.
+// Three steps. First, ops that may work in place take over the bytes of an input that dies with
+// them (a tie, so that everything later sees it). Second, each op's workspace becomes a value that
+// lives during the op only. Third, packing: parameters and states stand at the bottom in the order
+// of their declaration, the same in every program of a model; the rest is laid out by lives, each
+// value at the lowest offset where no value alive at the same time stands. The order in which
+// values are laid decides how tight it gets, so a few orders are tried (by size, by size times
+// life, by start) and the best is kept. Finding the optimum is NP-hard (dynamic storage
+// allocation); the report gives the distance to the lower bound, the largest sum of live bytes.
 //
 // On one stream program order is the happens-before order, so lives are intervals of op indices.
 #include <stdlib.h>
@@ -58,8 +58,8 @@ static void add_workspaces(gw_graph *g, const gw_compile_opts *opts) {
         if (bytes == 0) continue;
         gw_type t = gw_type_scalar(GW_U8);
         gw_type_add(&t, "n", bytes);
-        gw_vid v = gw_graph_leaf(g, GW_ROLE_WORK, GW_CAUSE_WORKSPACE,
-                                 (gw_rate)g->ops.items[i].rate, t, "");
+        gw_vid v = gw_graph_leaf(g, GW_ROLE_WORK, GW_CAUSE_WORKSPACE, (gw_rate)g->ops.items[i].rate,
+                                 t, "");
         g->values.items[v].def = i;
         g->ops.items[i].work = v;
     }
@@ -81,78 +81,37 @@ static int by_key_down(const void *a, const void *b) {
     return x->v < y->v ? -1 : x->v > y->v;
 }
 
-static int by_offset(const void *a, const void *b) {
-    const block *x = *(const block *const *)a, *y = *(const block *const *)b;
-    return x->offset < y->offset ? -1 : x->offset > y->offset;
-}
+/* Placed blocks in the order of their offsets: a list through `next`, so that the lowest gap is
+ * found walking up and a new block is linked in where the walk ended. */
+enum { END = -1 };
 
-/* Placed blocks, bucketed by the op ranges they touch, so that a block only looks at its neighbours in time. */
-typedef struct timeline {
-    int32_t span; /* ops a bucket covers */
-    int nbuckets;
-    GW_VEC(int32_t) * buckets; /* block indices */
-    uint32_t *seen;            /* per block: stamp of the last query that met it */
-    uint32_t stamp;
-} timeline;
-
-static void timeline_init(timeline *t, int64_t nops, int64_t nblocks, gw_arena *mem) {
-    memset(t, 0, sizeof *t);
-    t->span = (int32_t)GW_MAX(1, nops / 512);
-    t->nbuckets = (int)(nops / t->span) + 2;
-    t->buckets = gw_arena_alloc(mem, (int64_t)sizeof *t->buckets * t->nbuckets);
-    t->seen = gw_arena_new(mem, uint32_t, nblocks);
-}
-
-static void timeline_release(timeline *t) {
-    for (int i = 0; i < t->nbuckets; i++)
-        gw_vec_release(&t->buckets[i]);
-}
-
-static void timeline_add(timeline *t, const block *blocks, int32_t i) {
-    for (int k = blocks[i].first / t->span; k <= blocks[i].last / t->span; k++)
-        gw_vec_push(&t->buckets[k], i);
-}
-
-/* Blocks alive together with block i, into near; returns how many. */
-static int64_t timeline_near(timeline *t, block *blocks, int32_t i, block **near) {
-    int64_t n = 0;
-    t->stamp++;
-    for (int k = blocks[i].first / t->span; k <= blocks[i].last / t->span; k++)
-        for (int64_t j = 0; j < t->buckets[k].count; j++) {
-            int32_t other = t->buckets[k].items[j];
-            if (t->seen[other] == t->stamp) continue;
-            t->seen[other] = t->stamp;
-            block *o = &blocks[other];
-            if (o->first <= blocks[i].last && o->last >= blocks[i].first) near[n++] = o;
-        }
-    return n;
-}
-
-/* Lowest offset >= base where `bytes` fit between the blocks of `near` (sorted by offset). */
-static int64_t first_fit(block *const *near, int64_t n, int64_t bytes, int64_t base) {
+/* Gives block i the lowest offset >= base where nothing alive at the same time stands, and links it
+ * in. */
+static void put_lowest(block *blocks, int32_t *next, int32_t *head, int32_t i, int64_t base) {
+    block *b = &blocks[i];
     int64_t at = base;
-    for (int64_t j = 0; j < n; j++) {
-        if (near[j]->offset >= at + bytes) break;
-        if (near[j]->offset + near[j]->bytes > at) at = near[j]->offset + near[j]->bytes;
+    int32_t *link = head; /* where the list goes on with offsets above `at` */
+    for (int32_t j = *head; j != END; j = next[j]) {
+        const block *o = &blocks[j];
+        if (o->offset >= at + b->bytes) break;
+        if (o->first <= b->last && o->last >= b->first && o->offset + o->bytes > at)
+            at = o->offset + o->bytes;
     }
-    return at;
+    while (*link != END && blocks[*link].offset <= at) link = &next[*link];
+    b->offset = at;
+    next[i] = *link;
+    *link = i;
 }
 
-static int64_t pack(block *blocks, int64_t n, int64_t base, int64_t nops) {
+static int64_t pack(block *blocks, int64_t n, int64_t base) {
     gw_arena mem = {0};
-    timeline t;
-    timeline_init(&t, nops + 2, n, &mem);
-    block **near = gw_arena_new(&mem, block *, n + 1);
+    int32_t *next = gw_arena_new(&mem, int32_t, n + 1), head = END;
     qsort(blocks, (size_t)n, sizeof *blocks, by_key_down);
     int64_t top = base;
     for (int64_t i = 0; i < n; i++) {
-        int64_t m = timeline_near(&t, blocks, (int32_t)i, near);
-        qsort(near, (size_t)m, sizeof *near, by_offset);
-        blocks[i].offset = first_fit(near, m, blocks[i].bytes, base);
+        put_lowest(blocks, next, &head, (int32_t)i, base);
         top = GW_MAX(top, blocks[i].offset + blocks[i].bytes);
-        timeline_add(&t, blocks, (int32_t)i);
     }
-    timeline_release(&t);
     gw_arena_release(&mem);
     return top;
 }
@@ -181,7 +140,8 @@ static int64_t place_persistent(gw_graph *g, const gw_lives *l, bool params) {
     return at;
 }
 
-static int64_t place_rest(gw_graph *g, const gw_lives *l, int64_t base, int64_t lower, gw_arena *mem) {
+static int64_t place_rest(gw_graph *g, const gw_lives *l, int64_t base, int64_t lower,
+                          gw_arena *mem) {
     block *blocks = gw_arena_new(mem, block, g->values.count);
     int64_t n = 0;
     for (int64_t v = 0; v < g->values.count; v++)
@@ -189,13 +149,11 @@ static int64_t place_rest(gw_graph *g, const gw_lives *l, int64_t base, int64_t 
             blocks[n++] = (block){(gw_vid)v, l->bytes[v], 0, l->first[v], l->last[v], 0};
     int64_t best = INT64_MAX;
     for (int order = 0; order < ORDERS; order++) {
-        for (int64_t i = 0; i < n; i++)
-            blocks[i].key = key_of(&blocks[i], order);
-        int64_t top = pack(blocks, n, base, g->ops.count);
+        for (int64_t i = 0; i < n; i++) blocks[i].key = key_of(&blocks[i], order);
+        int64_t top = pack(blocks, n, base);
         if (top >= best) continue;
         best = top;
-        for (int64_t i = 0; i < n; i++)
-            g->values.items[blocks[i].v].offset = blocks[i].offset;
+        for (int64_t i = 0; i < n; i++) g->values.items[blocks[i].v].offset = blocks[i].offset;
         if (best <= lower) break;
     }
     return n ? best : base;

@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trades time for memory: forward values that backward reads are dropped and computed again there.
 //
-// A policy names forward ops whose outputs are not kept. The rewrite is one rule: when an op of backward
-// reads a dropped value, the op that defines it is cloned just before, in phase B, its own inputs
-// resolved the same way; further readers share the clone. The clone has the same attributes, scope and
-// key, so dropout and every bit of the result are the same as in forward. Values that pass from one layer
-// to another are never dropped: `full` keeps exactly the input of each layer, and memory beyond those
-// inputs is one layer's.
+// A policy names forward ops whose outputs are not kept. The rewrite is one rule: when an op of
+// backward reads a dropped value, the op that defines it is cloned just before, in phase B, its own
+// inputs resolved the same way; further readers share the clone. The clone has the same attributes,
+// scope and key, so dropout and every bit of the result are the same as in forward. Values that
+// pass from one layer to another are never dropped: `full` keeps exactly the input of each layer,
+// and memory beyond those inputs is one layer's.
 //
 //   none       nothing                     selective  attention: its output and log-sum-exp
 //   full       every op inside a layer     ops        the named ops inside layers
-//   budget     the cheapest set, by predicted seconds per byte saved, that keeps the arena within a number
-//              of bytes: one fixed list of candidates (layer, op), of which a prefix is chosen by bisection
-//              against the true total that place finds
+//   budget     the cheapest set, by predicted seconds per byte saved, that keeps the arena within a
+//   number
+//              of bytes: one fixed list of candidates (layer, op), of which a prefix is chosen by
+//              bisection against the true total that place finds
 //
-// The prediction behind the order of the list is a roofline with one rate and one bandwidth; only the order
-// matters, and it is the same on every machine so that plans agree.
+// The prediction behind the order of the list is a roofline with one rate and one bandwidth; only
+// the order matters, and it is the same on every machine so that plans agree.
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/panic.h" /* GW_ASSERT */
 #include "pass/pass.h"
 
-/* Rates that only order the candidates: FLOP/s and bytes/s of a machine with 100 FLOPs to a byte. */
+/* Rates that only order the candidates: FLOP/s and bytes/s of a machine with 100 FLOPs to a byte.
+ */
 #define ORDER_FLOPS_PER_S 1e12
 #define ORDER_BYTES_PER_S 1e10
 
@@ -30,8 +32,8 @@ static bool is_backward(const gw_op *o) {
     return o->phase == GW_PHASE_B || o->phase == GW_PHASE_W || o->phase == GW_PHASE_BW;
 }
 
-/* Which ops may be dropped at all: forward ops of a layer none of whose outputs another layer (or the head) reads
- * in forward. */
+/* Which ops may be dropped at all: forward ops of a layer none of whose outputs another layer (or
+ * the head) reads in forward. */
 static void find_droppable(const gw_graph *g, bool *can) {
     for (int64_t i = 0; i < g->ops.count; i++) {
         const gw_op *o = &g->ops.items[i];
@@ -51,7 +53,8 @@ static void find_droppable(const gw_graph *g, bool *can) {
             gw_oid d = g->values.items[v].def;
             const char *ds = gw_graph_str(g, g->ops.items[d].scope);
             int dn = gw_scope_layer(ds);
-            if (o->phase == GW_PHASE_BW && n > 0) continue; /* backward of that layer, not a crossing */
+            if (o->phase == GW_PHASE_BW && n > 0)
+                continue; /* backward of that layer, not a crossing */
             if (dn != n || strncmp(ds, scope, (size_t)n) != 0) can[d] = false;
         }
     }
@@ -69,7 +72,8 @@ typedef struct rewrite {
     double flops;
 } rewrite;
 
-/* The value of dst that a backward op should read for source value v. Depth is at most the ops of a layer. */
+/* The value of dst that a backward op should read for source value v. Depth is at most the ops of a
+ * layer. */
 static gw_vid resolve(rewrite *r, gw_vid v) {
     const gw_value *x = &r->src->values.items[v];
     if (x->def == GW_NONE || !r->drop[x->def]) return r->map[v];
@@ -88,8 +92,7 @@ static gw_vid resolve(rewrite *r, gw_vid v) {
         kept[k] = r->map[in];
         r->map[in] = now[k];
     }
-    for (int k = 0; k < (int)o->nout; k++)
-        outs[k] = r->map[gw_op_out(r->src, o, k)];
+    for (int k = 0; k < (int)o->nout; k++) outs[k] = r->map[gw_op_out(r->src, o, k)];
     gw_oid c = gw_graph_copy_op(r->dst, r->src, x->def, r->map);
     r->dst->ops.items[c].phase = GW_PHASE_B;
     r->dst->ops.items[c].flags |= GW_OP_RECOMPUTED;
@@ -137,13 +140,15 @@ static void apply(gw_graph *dst, const gw_graph *src, const bool *drop, gw_compi
     dst->mesh = src->mesh;
     dst->micro_batches = src->micro_batches;
     for (int64_t v = 0; v < src->values.count; v++) {
-        r.map[v] = src->values.items[v].def == GW_NONE ? gw_graph_copy_leaf(dst, src, (gw_vid)v)
-                                                       : GW_NONE;
+        r.map[v] =
+            src->values.items[v].def == GW_NONE ? gw_graph_copy_leaf(dst, src, (gw_vid)v) : GW_NONE;
         r.again[v] = GW_NONE;
     }
     for (gw_oid i = 0; i < (gw_oid)src->ops.count; i++) {
-        if (is_backward(&src->ops.items[i])) copy_backward_op(&r, i);
-        else (void)gw_graph_copy_op(dst, src, i, r.map);
+        if (is_backward(&src->ops.items[i]))
+            copy_backward_op(&r, i);
+        else
+            (void)gw_graph_copy_op(dst, src, i, r.map);
     }
     for (int64_t i = 0; i < src->states.count; i++)
         gw_graph_add_state(dst, r.map[src->states.items[i].start], r.map[src->states.items[i].end]);
@@ -165,8 +170,8 @@ static gw_status check_names(const gw_graph *g, const gw_recompute_opts *o, cons
     for (int i = 0; i < o->nops; i++) {
         int code = gw_optable_find(g->table, o->ops[i]);
         if (code < 0)
-            return GW_FAIL(dg, GW_ERR_CONFIG, "recompute-op",
-                           "recompute.ops: no op is called '%s'", o->ops[i]);
+            return GW_FAIL(dg, GW_ERR_CONFIG, "recompute-op", "recompute.ops: no op is called '%s'",
+                           o->ops[i]);
         bool found = false;
         for (int64_t k = 0; k < g->ops.count && !found; k++)
             found = can[k] && g->ops.items[k].code == code;
@@ -202,7 +207,8 @@ static int64_t list_candidates(const gw_graph *g, const bool *can, candidate *li
             bytes += (double)gw_type_local_bytes(gw_type_of(g, gw_op_out(g, o, k)), &g->mesh, 0);
         gw_cost c;
         gw_op_def(g, o)->cost(g, o, &c);
-        double s = c.flops / ORDER_FLOPS_PER_S + (c.bytes_read + c.bytes_written) / ORDER_BYTES_PER_S;
+        double s =
+            c.flops / ORDER_FLOPS_PER_S + (c.bytes_read + c.bytes_written) / ORDER_BYTES_PER_S;
         list[n++] = (candidate){i, s / GW_MAX(bytes, 1)};
     }
     qsort(list, (size_t)n, sizeof *list, by_price);
@@ -213,8 +219,7 @@ static int64_t list_candidates(const gw_graph *g, const bool *can, candidate *li
 static gw_status bytes_with(const gw_graph *src, const candidate *list, int64_t n, bool *drop,
                             const gw_compile_opts *opts, int64_t *bytes, gw_diags *dg) {
     memset(drop, 0, sizeof(bool) * (size_t)src->ops.count);
-    for (int64_t i = 0; i < n; i++)
-        drop[list[i].op] = true;
+    for (int64_t i = 0; i < n; i++) drop[list[i].op] = true;
     gw_compile_report report = {0};
     gw_graph a, b;
     apply(&a, src, drop, &report);
@@ -239,16 +244,21 @@ static gw_status choose_budget(const gw_graph *src, const bool *can, bool *drop,
                                "recompute.budget: %lld bytes cannot be met; with everything "
                                "recomputed the arena is %lld bytes",
                                (long long)budget, (long long)bytes);
-        if (dg) gw_diag_hint(dg, dg->last, "raise recompute.budget to %lld, or lower "
-                             "train.micro_batch or train.seq_len", (long long)bytes);
+        if (dg)
+            gw_diag_hint(dg, dg->last,
+                         "raise recompute.budget to %lld, or lower "
+                         "train.micro_batch or train.seq_len",
+                         (long long)bytes);
         return st;
     }
     int64_t low = 0, high = n; /* low is too few, high is enough */
     while (high - low > 1) {
         int64_t mid = low + (high - low) / 2;
         GW_TRY(bytes_with(src, list, mid, drop, opts, &bytes, dg));
-        if (bytes <= budget) high = mid;
-        else low = mid;
+        if (bytes <= budget)
+            high = mid;
+        else
+            low = mid;
     }
     report->recompute_chosen = (int)high;
     return bytes_with(src, list, high, drop, opts, &bytes, dg);

@@ -1,22 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// The step's frame: what stands around the micro-batch loop so that a graph of gradients becomes a training
-// step.
+// The step's frame: what stands around the micro-batch loop so that a graph of gradients becomes a
+// training step.
 //
-//   before the loop   master weights cast to the compute dtype (when they differ); accumulators zeroed (when the
+//   before the loop   master weights cast to the compute dtype (when they differ); accumulators
+//   zeroed (when the
 //                     step has more than one micro-batch)
-//   in the loop       the forward and backward ops, each weight gradient adding into its accumulator
-//   after the loop    sum of squares of every gradient, their sum, norm and clip factor, then one optimizer op
+//   in the loop       the forward and backward ops, each weight gradient adding into its
+//   accumulator after the loop    sum of squares of every gradient, their sum, norm and clip
+//   factor, then one optimizer op
 //                     a parameter, tied to the bytes it updates
 //
-// With one micro-batch nothing is zeroed and the first gradient of a parameter is written, not added: the same
-// numbers with less traffic. Further gradients of that parameter (a tied embedding) add onto the first.
+// With one micro-batch nothing is zeroed and the first gradient of a parameter is written, not
+// added: the same numbers with less traffic. Further gradients of that parameter (a tied embedding)
+// add onto the first.
 //
-// Neither the learning rate nor the step number nor the loss scale is a constant of the program: `lr`, `step` and
-// `inv_scale` are inputs at step rate. Optimizer ops read `ok`; a step whose norm is not finite leaves every
-// byte of state as it was, in every precision.
+// Neither the learning rate nor the step number nor the loss scale is a constant of the program:
+// `lr`, `step` and `inv_scale` are inputs at step rate. Optimizer ops read `ok`; a step whose norm
+// is not finite leaves every byte of state as it was, in every precision.
 //
-// Bytes a parameter (weights + gradients + optimizer) follow from dtypes alone: fp32 4+4+(m4+v4); bf16 weights
-// and gradients with a float32 master 2+2+(4+4+4); bf16 weights with float32 gradients 2+4+12; pure bf16 2+2+(2+2).
+// Bytes a parameter (weights + gradients + optimizer) follow from dtypes alone: fp32 4+4+(m4+v4);
+// bf16 weights and gradients with a float32 master 2+2+(4+4+4); bf16 weights with float32 gradients
+// 2+4+12; pure bf16 2+2+(2+2).
 #include <stdio.h>
 #include <string.h>
 
@@ -74,9 +78,9 @@ static void make_leaves(frame *f) {
         p->type = x->type;
         p->type.dtype = (uint8_t)o->master;
         p->acc = GW_NONE;
-        p->leaf = gw_graph_leaf(f->dst, GW_ROLE_PARAM,
-                                has_master ? GW_CAUSE_OPTIMIZER : GW_CAUSE_WEIGHTS, GW_RATE_STEP,
-                                p->type, p->name);
+        p->leaf =
+            gw_graph_leaf(f->dst, GW_ROLE_PARAM, has_master ? GW_CAUSE_OPTIMIZER : GW_CAUSE_WEIGHTS,
+                          GW_RATE_STEP, p->type, p->name);
         gw_smap_put_c(&f->by_name, p->name, (uint32_t)f->nparams++);
         f->map[v] = p->leaf;
     }
@@ -114,7 +118,8 @@ static void zero_accumulators(frame *f) {
     gw_builder_leave(&f->b);
 }
 
-/* A scalar accumulator for a value named `name` that an accumulating op of the loop defines (the loss). */
+/* A scalar accumulator for a value named `name` that an accumulating op of the loop defines (the
+ * loss). */
 static gw_vid zero_scalar(frame *f, gw_vid like) {
     gw_attr to = attr_dtype((gw_dtype)gw_type_of(f->src, like)->dtype);
     gw_vid in[1] = {f->lr};
@@ -150,14 +155,15 @@ static gw_status copy_loop(frame *f, gw_diags *dg) {
         for (int k = 0; k < (int)s->ops.items[i].nout; k++) {
             gw_vid sv = gw_op_out(s, &s->ops.items[i], k);
             if (s->values.items[sv].role != GW_ROLE_GRAD) continue;
-            GW_TRY(chain_gradient(f, o, k, f->map[sv], gw_graph_str(s, s->values.items[sv].name),
-                                  dg));
+            GW_TRY(
+                chain_gradient(f, o, k, f->map[sv], gw_graph_str(s, s->values.items[sv].name), dg));
         }
     }
     return GW_OK;
 }
 
-/* Named results of the loop (the loss) are sums over micro-batches: their accumulators stand before it. */
+/* Named results of the loop (the loss) are sums over micro-batches: their accumulators stand before
+ * it. */
 static gw_status prepare_sums(frame *f, gw_vid *sum_of, gw_diags *dg) {
     const gw_graph *s = f->src;
     for (int64_t v = 0; v < s->values.count; v++) {
@@ -187,8 +193,7 @@ static void wire_sums(frame *f, const gw_vid *sum_of) {
 static void norm_and_clip(frame *f, gw_vid *factor, gw_vid *ok) {
     gw_builder_enter(&f->b, "norm");
     gw_vid *squares = gw_mem_alloc(sizeof(gw_vid) * ((size_t)f->nparams + 1));
-    for (int i = 0; i < f->nparams; i++)
-        squares[i] = gw_build1(&f->b, "sqnorm", f->params[i].acc);
+    for (int i = 0; i < f->nparams; i++) squares[i] = gw_build1(&f->b, "sqnorm", f->params[i].acc);
     gw_vid sum = gw_build(&f->b, "addn", squares, f->nparams, NULL, NULL);
     gw_mem_free(squares);
     gw_attr max = {.f = f->opts->optim.clip_norm};
@@ -289,8 +294,10 @@ static void emit_optimizer(frame *f) {
         case GW_OPTIM_ADAMW: emit_adamw(f, p, factor, ok); break;
         case GW_OPTIM_SGD: emit_sgd(f, p, factor, ok); break;
         case GW_OPTIM_MUON:
-            if (p->info->hidden) emit_muon(f, p, factor, ok, muon_lr);
-            else emit_adamw(f, p, factor, ok);
+            if (p->info->hidden)
+                emit_muon(f, p, factor, ok, muon_lr);
+            else
+                emit_adamw(f, p, factor, ok);
             break;
         }
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What several passes need: pruning dead ops, the bounds of the micro-batch loop, lives of values.
 //
-// A life is an interval of op indices, for the root of a chain of ties (the owner of the bytes). Four rules
-// stretch it beyond definition and last use: parameters and states live always; a named result lives to
-// the end of the step, where the host reads it; what the host writes lives from the start of the step (or
-// of the loop, for a micro-batch's inputs); and a step-rate value that the loop touches lives to the end of
-// the loop, because the next iteration touches it again.
+// A life is an interval of op indices, for the root of a chain of ties (the owner of the bytes).
+// Four rules stretch it beyond definition and last use: parameters and states live always; a named
+// result lives to the end of the step, where the host reads it; what the host writes lives from the
+// start of the step (or of the loop, for a micro-batch's inputs); and a step-rate value that the
+// loop touches lives to the end of the loop, because the next iteration touches it again.
 #include <string.h>
 
 #include "base/panic.h" /* GW_ASSERT */
@@ -14,8 +14,7 @@
 int gw_scope_layer(const char *scope) {
     if (strncmp(scope, "layer ", 6) != 0) return 0;
     int n = 6;
-    while (scope[n] >= '0' && scope[n] <= '9')
-        n++;
+    while (scope[n] >= '0' && scope[n] <= '9') n++;
     return n > 6 && (scope[n] == 0 || scope[n] == '/') ? n : 0;
 }
 
@@ -32,8 +31,7 @@ void gw_graph_loop(const gw_graph *g, gw_oid *first, gw_oid *end) {
 
 static void mark_live(const gw_graph *g, bool *keep) {
     bool *used = gw_mem_zalloc((size_t)g->values.count + 1);
-    for (int64_t i = 0; i < g->states.count; i++)
-        used[g->states.items[i].end] = true;
+    for (int64_t i = 0; i < g->states.count; i++) used[g->states.items[i].end] = true;
     for (int64_t i = g->ops.count; i-- > 0;) {
         const gw_op *o = &g->ops.items[i];
         for (int k = 0; k < (int)o->nout; k++) {
@@ -55,14 +53,12 @@ void gw_graph_prune(gw_graph *dst, const gw_graph *src, const bool *keep, gw_vid
         keep = own_keep;
     }
     if (!map) map = own_map = gw_mem_alloc(sizeof(gw_vid) * ((size_t)src->values.count + 1));
-    for (int64_t i = 0; i < src->values.count; i++)
-        map[i] = GW_NONE;
+    for (int64_t i = 0; i < src->values.count; i++) map[i] = GW_NONE;
     gw_graph_init(dst, src->table);
     dst->mesh = src->mesh;
     dst->micro_batches = src->micro_batches;
     for (int64_t i = 0; i < src->values.count; i++)
-        if (src->values.items[i].def == GW_NONE)
-            map[i] = gw_graph_copy_leaf(dst, src, (gw_vid)i);
+        if (src->values.items[i].def == GW_NONE) map[i] = gw_graph_copy_leaf(dst, src, (gw_vid)i);
     for (int64_t i = 0; i < src->ops.count; i++)
         if (keep[i]) (void)gw_graph_copy_op(dst, src, (gw_oid)i, map);
     for (int64_t i = 0; i < src->states.count; i++) {
@@ -159,8 +155,7 @@ void gw_lives_of(gw_lives *l, const gw_graph *g, gw_arena *a) {
     }
     gw_oid lf, le;
     gw_graph_loop(g, &lf, &le);
-    for (int64_t v = 0; v < nv; v++)
-        extend_by_rules(l, g, (gw_vid)v, (int32_t)lf, (int32_t)le - 1);
+    for (int64_t v = 0; v < nv; v++) extend_by_rules(l, g, (gw_vid)v, (int32_t)lf, (int32_t)le - 1);
     for (int64_t v = 0; v < nv; v++)
         if (gw_value_root(g, (gw_vid)v) == (gw_vid)v && l->last[v] >= 0)
             l->bytes[v] =

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Running a placed program: bind once, then walk the ops.
 //
-// Everything that can be decided before the first step is: each op's kernel is chosen, its tensors are bound to
-// fixed addresses in the arena, its library objects are made, and its scratch is a value of the program. What
-// remains in the step is a loop over ops that calls `launch`. Our own code allocates nothing there.
+// Everything that can be decided before the first step is: each op's kernel is chosen, its tensors
+// are bound to fixed addresses in the arena, its library objects are made, and its scratch is a
+// value of the program. What remains in the step is a loop over ops that calls `launch`. Our own
+// code allocates nothing there.
 //
-// Two executors can share memory: a validation program takes the parameters of the training program by name
-// and works in the bytes of its temporaries, which are free between steps.
+// Two executors can share memory: a validation program takes the parameters of the training program
+// by name and works in the bytes of its temporaries, which are free between steps.
 //
-// With `poison` every value is overwritten with NaN when its life ends, so that a read after the end of a life
-// turns into a NaN in the loss instead of a plausible number.
+// With `poison` every value is overwritten with NaN when its life ends, so that a read after the
+// end of a life turns into a NaN in the loss instead of a plausible number.
 #include "run/exec.h"
 
 #include <math.h>
@@ -33,7 +34,7 @@ struct gw_exec {
     gw_graph g;
     gw_arena mem;
     gw_region own;
-    gw_region weights; /* parameters of a forward program that owns them */
+    gw_region weights;   /* parameters of a forward program that owns them */
     char *base;          /* the arena in use */
     int64_t bound_bytes; /* one past the last byte any value was bound to */
     int64_t persistent;  /* bytes of parameters and states at the bottom */
@@ -71,8 +72,7 @@ gw_tensor gw_exec_tensor(const gw_exec *x, gw_vid v) {
     const gw_type *t = gw_type_of(&x->g, v);
     gw_tensor r = {.data = gw_exec_ptr(x, v), .dtype = (gw_dtype)t->dtype, .ndim = t->ndim};
     r.elems = gw_type_local_elems(t, &x->g.mesh, 0);
-    for (int i = 0; i < t->ndim; i++)
-        r.dims[i] = gw_type_local_dim(t, i, &x->g.mesh, 0);
+    for (int i = 0; i < t->ndim; i++) r.dims[i] = gw_type_local_dim(t, i, &x->g.mesh, 0);
     return r;
 }
 
@@ -117,7 +117,8 @@ static gw_status bind_params(gw_exec *x, const gw_exec *from, gw_diags *dg) {
     return GW_OK;
 }
 
-/* Parameters that the program does not place and no other executor holds: one region, one after another. */
+/* Parameters that the program does not place and no other executor holds: one region, one after
+ * another. */
 static gw_status reserve_params(gw_exec *x, gw_diags *dg) {
     for (int pass = 0; pass < 2; pass++) {
         int64_t at = 0;
@@ -178,10 +179,14 @@ static gw_status prepare_ops(gw_exec *x, const gw_exec_opts *o, gw_diags *dg) {
             b->args.work_bytes = gw_type_local_bytes(gw_type_of(&x->g, op->work), &x->g.mesh, 0);
         }
         const gw_kernel *k = gw_kernel_choose(&x->g, op, &o->machine);
+        if (k->workspace(&x->g, op, &o->machine) > b->args.work_bytes)
+            gw_panic("%s of %s has less workspace than its kernel %s needs: the program was placed for "
+                     "another machine",
+                     gw_op_def(&x->g, op)->name, gw_graph_str(&x->g, op->scope), k->name);
         gw_status st = k->prepare(&b->args, &x->mem, &b->state, dg);
         if (st != GW_OK) {
-            gw_diag_frame(dg, "preparing %s (kernel %s) of %s", gw_op_def(&x->g, op)->name,
-                          k->name, gw_graph_str(&x->g, op->scope));
+            gw_diag_frame(dg, "preparing %s (kernel %s) of %s", gw_op_def(&x->g, op)->name, k->name,
+                          gw_graph_str(&x->g, op->scope));
             return st;
         }
         b->kernel = k;
@@ -189,7 +194,8 @@ static gw_status prepare_ops(gw_exec *x, const gw_exec_opts *o, gw_diags *dg) {
     return GW_OK;
 }
 
-gw_status gw_exec_new(gw_exec **out, const gw_graph *program, const gw_exec_opts *opts, gw_diags *dg) {
+gw_status gw_exec_new(gw_exec **out, const gw_graph *program, const gw_exec_opts *opts,
+                      gw_diags *dg) {
     gw_exec *x = gw_mem_zalloc(sizeof *x);
     x->own.fd = x->weights.fd = -1;
     gw_graph_dup(&x->g, program);
@@ -270,7 +276,8 @@ static gw_status run_op(gw_exec *x, gw_oid i, gw_diags *dg) {
         gw_diag_frame(dg, "running %s (kernel %s) of %s",
                       gw_op_def(&x->g, &x->g.ops.items[i])->name, b->kernel->name,
                       gw_graph_str(&x->g, x->g.ops.items[i].scope));
-    else if (x->poison) poison_ended(x, i);
+    else if (x->poison)
+        poison_ended(x, i);
     return st;
 }
 
@@ -278,8 +285,7 @@ gw_status gw_exec_run(gw_exec *x, gw_segment seg, gw_diags *dg) {
     gw_oid first = 0, end = 0;
     segment_bounds(x, seg, &first, &end);
     if (seg == GW_SEG_PRE) x->epoch_ns = gw_clock_ns();
-    for (gw_oid i = first; i < end; i++)
-        GW_TRY(run_op(x, i, dg));
+    for (gw_oid i = first; i < end; i++) GW_TRY(run_op(x, i, dg));
     return GW_OK;
 }
 
@@ -309,8 +315,7 @@ gw_status gw_exec_run_checked(gw_exec *x, gw_segment seg, gw_oid *bad, gw_diags 
     for (gw_oid i = first; i < end; i++) {
         const gw_kargs *a = &x->ops[i].args;
         bool was_finite = true;
-        for (int k = 0; k < a->nin && was_finite; k++)
-            was_finite = finite_tensor(&a->in[k]);
+        for (int k = 0; k < a->nin && was_finite; k++) was_finite = finite_tensor(&a->in[k]);
         if (!was_finite) {
             *bad = i;
             return GW_OK;
@@ -331,9 +336,7 @@ gw_status gw_exec_run_checked(gw_exec *x, gw_segment seg, gw_oid *bad, gw_diags 
 
 /* ---- reading it ---- */
 
-int64_t gw_exec_arena_bytes(const gw_exec *x) {
-    return x->own.data ? x->bound_bytes : 0;
-}
+int64_t gw_exec_arena_bytes(const gw_exec *x) { return x->own.data ? x->bound_bytes : 0; }
 
 void *gw_exec_arena(const gw_exec *x, int64_t *bytes) {
     *bytes = x->g.arena_bytes[GW_MEM_DEVICE];

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The executor: a placed program, its arena, its kernels bound once, then run without allocating.
 //
-// Inputs are consumed: write each before every step (step rate) or run of the loop (micro-batch rate), since their
-// bytes serve other values once their life has ended. A training step is: write step inputs; run PRE; for each micro-batch write its inputs and run LOOP; run POST; read
-// named results. Pointers stay fixed for the life of an executor.
+// Inputs are consumed: write each before every step (step rate) or run of the loop (micro-batch
+// rate), since their bytes serve other values once their life has ended. A training step is: write
+// step inputs; run PRE; for each micro-batch write its inputs and run LOOP; run POST; read named
+// results. Pointers stay fixed for the life of an executor.
 #ifndef GW_RUN_EXEC_H
 #define GW_RUN_EXEC_H
 
@@ -21,45 +22,50 @@ typedef enum gw_segment { GW_SEG_PRE, GW_SEG_LOOP, GW_SEG_POST } gw_segment;
 typedef struct gw_exec_opts {
     gw_machine machine;
     gw_exec *params_from; /* parameters are those of this executor, by name */
-    bool own_params;      /* a forward program alone: its parameters get memory of their own beside the arena.
-                           * A training program always owns its parameters. */
-    /* Bytes to use as the arena when they suffice (the temporaries of another executor that is not running
-     * meanwhile); otherwise an arena of our own is reserved. */
+    bool own_params; /* a forward program alone: its parameters get memory of their own beside the
+                      * arena. A training program always owns its parameters. */
+    /* Bytes to use as the arena when they suffice (the temporaries of another executor that is not
+     * running meanwhile); otherwise an arena of our own is reserved. */
     void *overlay;
     int64_t overlay_bytes;
     bool poison; /* fill values with NaN when their life ends (always on in debug builds) */
 } gw_exec_opts;
 
-/* Reserves the arena (a memfd, touched), chooses and prepares kernels. `program` must be placed and is copied.
- * GW_ERR_MEMORY when the machine or a cgroup limit cannot hold it: said before anything is reserved. */
-GW_WARN_UNUSED gw_status gw_exec_new(gw_exec **out, const gw_graph *program, const gw_exec_opts *opts,
-                                     gw_diags *dg);
+/* Reserves the arena (a memfd, touched), chooses and prepares kernels. `program` must be placed and
+ * is copied. GW_ERR_MEMORY when the machine or a cgroup limit cannot hold it: said before anything
+ * is reserved. */
+GW_WARN_UNUSED gw_status gw_exec_new(gw_exec **out, const gw_graph *program,
+                                     const gw_exec_opts *opts, gw_diags *dg);
 void gw_exec_free(gw_exec *x);
 
 const gw_graph *gw_exec_graph(const gw_exec *x);
-/* The leaf (parameter, state, input) or named result of this name; GW_NONE if the program has none. */
+/* The leaf (parameter, state, input) or named result of this name; GW_NONE if the program has none.
+ */
 gw_vid gw_exec_find(const gw_exec *x, const char *name);
 /* Where a value's bytes stand; NULL for a leaf that no op uses. */
 void *gw_exec_ptr(const gw_exec *x, gw_vid v);
 gw_tensor gw_exec_tensor(const gw_exec *x, gw_vid v);
-/* Copies into / out of a value by name; sizes must agree (a bug otherwise). Absent or unused: no effect, false. */
+/* Copies into / out of a value by name; sizes must agree (a bug otherwise). Absent or unused: no
+ * effect, false. */
 bool gw_exec_write(gw_exec *x, const char *name, const void *bytes, int64_t n);
 bool gw_exec_read(const gw_exec *x, const char *name, void *bytes, int64_t n);
 
 GW_WARN_UNUSED gw_status gw_exec_run(gw_exec *x, gw_segment seg, gw_diags *dg);
-/* The same with a look at every float output after each op: stops at the first that is not finite and gives the
- * op and output value (*bad = GW_NONE when there is none). Inputs of the op are checked first, so the op named is
- * the one that produced it. Slow. */
+/* The same with a look at every float output after each op: stops at the first that is not finite
+ * and gives the op and output value (*bad = GW_NONE when there is none). Inputs of the op are
+ * checked first, so the op named is the one that produced it. Slow. */
 GW_WARN_UNUSED gw_status gw_exec_run_checked(gw_exec *x, gw_segment seg, gw_oid *bad, gw_diags *dg);
 
-/* Bytes of our own arena as reserved and bound (0 when an overlay is used): what the plan must equal. */
+/* Bytes of our own arena as reserved and bound (0 when an overlay is used): what the plan must
+ * equal. */
 int64_t gw_exec_arena_bytes(const gw_exec *x);
 /* The arena in use, whole. */
 void *gw_exec_arena(const gw_exec *x, int64_t *bytes);
 /* The part of the arena behind parameters and states, for an overlay. */
 void *gw_exec_temporaries(const gw_exec *x, int64_t *bytes);
 
-/* Nanoseconds of the latest execution of op o, and its start relative to the first op of the latest PRE. */
+/* Nanoseconds of the latest execution of op o, and its start relative to the first op of the latest
+ * PRE. */
 int64_t gw_exec_op_ns(const gw_exec *x, gw_oid o);
 int64_t gw_exec_op_start_ns(const gw_exec *x, gw_oid o);
 const gw_kernel *gw_exec_kernel(const gw_exec *x, gw_oid o);

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of the process: what is free, what a cgroup forbids, and reserving an arena so that it cannot fail later.
+// Memory of the process: what is free, what a cgroup forbids, and reserving an arena so that it
+// cannot fail later.
 //
-// A memfd is not charged until touched, so an arena that does not fit would end the process by a signal in the
-// middle of a step. Here the limits are read first and refused in words; then the pages are allocated with
-// fallocate, which reports failure as an error; then they are mapped and touched.
+// A memfd is not charged until touched, so an arena that does not fit would end the process by a
+// signal in the middle of a step. Here the limits are read first and refused in words; then the
+// pages are allocated with fallocate, which reports failure as an error; then they are mapped and
+// touched.
 #include "run/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,8 +32,10 @@ static int64_t read_number(const char *path) {
     return end == text ? -1 : (int64_t)n;
 }
 
-static int64_t meminfo(const char *key) {
-    FILE *f = fopen("/proc/meminfo", "re");
+static int64_t meminfo(const char *proc, const char *key) {
+    char path[600];
+    snprintf(path, sizeof path, "%s/meminfo", proc);
+    FILE *f = fopen(path, "re");
     if (!f) return -1;
     char line[160];
     int64_t bytes = -1;
@@ -42,7 +47,8 @@ static int64_t meminfo(const char *key) {
     return bytes;
 }
 
-/* What one cgroup directory leaves, or -1. Cache that can be dropped does not count as used. */
+/* What one cgroup directory leaves, or -1. Cache that can be dropped does not count as used; v1
+ * gives it for the whole subtree, as its usage is, under a name of its own. */
 static int64_t cgroup_left(const char *dir, const char *limit, const char *usage) {
     char path[600];
     snprintf(path, sizeof path, "%s/%s", dir, limit);
@@ -53,9 +59,13 @@ static int64_t cgroup_left(const char *dir, const char *limit, const char *usage
     snprintf(path, sizeof path, "%s/memory.stat", dir);
     FILE *f = fopen(path, "re");
     char line[160];
-    while (f && fgets(line, sizeof line, f))
-        if (strncmp(line, "inactive_file ", 14) == 0) used -= strtoll(line + 14, NULL, 10);
+    int64_t cache = 0, subtree = -1;
+    while (f && fgets(line, sizeof line, f)) {
+        if (strncmp(line, "inactive_file ", 14) == 0) cache = strtoll(line + 14, NULL, 10);
+        if (strncmp(line, "total_inactive_file ", 20) == 0) subtree = strtoll(line + 20, NULL, 10);
+    }
     if (f) fclose(f);
+    used -= subtree >= 0 ? subtree : cache;
     int64_t left = top - (used > 0 ? used : 0);
     return left > 0 ? left : 0;
 }
@@ -73,7 +83,8 @@ static void consider(least *l, int64_t bytes, const char *name) {
 }
 
 /* Walks from the process's cgroup up to the root of the hierarchy. */
-static void walk(least *l, const char *root, const char *group, const char *limit, const char *usage) {
+static void walk(least *l, const char *root, const char *group, const char *limit,
+                 const char *usage) {
     char path[512];
     snprintf(path, sizeof path, "%s%s", root, strcmp(group, "/") == 0 ? "" : group);
     size_t stop = strlen(root);
@@ -87,24 +98,40 @@ static void walk(least *l, const char *root, const char *group, const char *limi
     }
 }
 
-int64_t gw_memory_available(char *limit_name, int n) {
+/* Is "memory" one of the comma-separated controllers? */
+static bool has_memory(const char *controllers) {
+    for (const char *c = controllers; c; c = strchr(c, ',')) {
+        c += *c == ',';
+        size_t n = strcspn(c, ",");
+        if (n == 6 && strncmp(c, "memory", n) == 0) return true;
+    }
+    return false;
+}
+
+int64_t gw_memory_available_in(const char *proc, const char *cgroups, char *limit_name, int n) {
     least l = {INT64_MAX, limit_name, n};
-    consider(&l, meminfo("MemAvailable"), "memory");
-    FILE *f = fopen("/proc/self/cgroup", "re");
-    char line[512];
+    consider(&l, meminfo(proc, "MemAvailable"), "memory");
+    char v1[256], path[600], line[512];
+    snprintf(v1, sizeof v1, "%s/memory", cgroups);
+    snprintf(path, sizeof path, "%s/self/cgroup", proc);
+    FILE *f = fopen(path, "re");
     while (f && fgets(line, sizeof line, f)) {
         line[strcspn(line, "\n")] = 0;
         char *first = strchr(line, ':');
         char *second = first ? strchr(first + 1, ':') : NULL;
         if (!second) continue;
         *second = 0;
-        if (first[1] == 0) walk(&l, "/sys/fs/cgroup", second + 1, "memory.max", "memory.current");
-        else if (strcmp(first + 1, "memory") == 0)
-            walk(&l, "/sys/fs/cgroup/memory", second + 1, "memory.limit_in_bytes",
-                 "memory.usage_in_bytes");
+        if (first[1] == 0)
+            walk(&l, cgroups, second + 1, "memory.max", "memory.current");
+        else if (has_memory(first + 1))
+            walk(&l, v1, second + 1, "memory.limit_in_bytes", "memory.usage_in_bytes");
     }
     if (f) fclose(f);
     return l.bytes;
+}
+
+int64_t gw_memory_available(char *limit_name, int n) {
+    return gw_memory_available_in("/proc", "/sys/fs/cgroup", limit_name, n);
 }
 
 int64_t gw_memory_pss(void) {
@@ -122,10 +149,9 @@ static gw_status too_big(int64_t bytes, const char *what, gw_diags *dg) {
     char limit[600] = "memory", need[32], have[32];
     int64_t left = gw_memory_available(limit, (int)sizeof limit);
     if (bytes <= left) return GW_OK;
-    gw_status st = GW_FAIL(dg, GW_ERR_MEMORY, "memory-short",
-                           "%s needs %s; %s leaves %s (short by %lld bytes)", what,
-                           gw_fmt_bytes(need, bytes), limit, gw_fmt_bytes(have, left),
-                           (long long)(bytes - left));
+    gw_status st = GW_FAIL(
+        dg, GW_ERR_MEMORY, "memory-short", "%s needs %s; %s leaves %s (short by %lld bytes)", what,
+        gw_fmt_bytes(need, bytes), limit, gw_fmt_bytes(have, left), (long long)(bytes - left));
     if (dg)
         gw_diag_hint(dg, dg->last,
                      "lower train.micro_batch or train.seq_len, or set recompute.policy; "
@@ -143,7 +169,8 @@ gw_status gw_region_reserve(gw_region *r, int64_t bytes, const char *what, gw_di
                        strerror(errno));
     int err = ftruncate(r->fd, size) != 0 ? errno : posix_fallocate(r->fd, 0, size);
     if (err == 0) {
-        r->data = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, r->fd, 0);
+        r->data =
+            mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, r->fd, 0);
         if (r->data == MAP_FAILED) err = errno;
     }
     if (err != 0) {

@@ -7,9 +7,12 @@
 
 #include "base/diag.h" /* gw_status, gw_diags */
 
-/* Bytes that can still be reserved: the least of available memory and what cgroup limits leave (v1 and v2, all
- * levels). `limit_name`, if not NULL, receives which one ("memory", "cgroup /..."), a static or `buf` string. */
+/* Bytes that can still be reserved: the least of available memory and what cgroup limits leave (v1
+ * and v2, all levels). `limit_name`, if not NULL, receives which one ("memory", "cgroup /..."), a
+ * static or `buf` string. */
 int64_t gw_memory_available(char *limit_name, int n);
+/* The same with /proc and the mount of cgroups elsewhere. */
+int64_t gw_memory_available_in(const char *proc, const char *cgroups, char *limit_name, int n);
 /* Proportional set size of this process, in bytes (0 when /proc does not tell). */
 int64_t gw_memory_pss(void);
 
@@ -19,7 +22,8 @@ typedef struct gw_region {
     int64_t bytes;
     int fd;
 } gw_region;
-GW_WARN_UNUSED gw_status gw_region_reserve(gw_region *r, int64_t bytes, const char *what, gw_diags *dg);
+GW_WARN_UNUSED gw_status gw_region_reserve(gw_region *r, int64_t bytes, const char *what,
+                                           gw_diags *dg);
 void gw_region_release(gw_region *r);
 
 #endif

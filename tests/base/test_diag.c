@@ -107,7 +107,7 @@ TEST(diag_frame_goes_to_the_latest_error) {
     gw_diags_release(&d);
 }
 
-/* DESIGN section 7. */
+/* Exit codes by kind of fault. */
 TEST(diag_exit_codes) {
     CHECK_EQ(gw_status_exit_code(GW_OK), 0);
     CHECK_EQ(gw_status_exit_code(GW_ERR_USAGE), 2);

@@ -14,8 +14,10 @@ void golden_open(golden *g, const char *name, const char *weights, bool referenc
     memset(g, 0, sizeof *g);
     gw_diags_init(&g->dg);
     char path[600];
-    snprintf(g->dir, sizeof g->dir, "%s/%s", test_source_path("golden/models"), weights ? weights : name);
-    snprintf(path, sizeof path, "%s/%s/golden.safetensors", test_source_path("golden/models"), name);
+    snprintf(g->dir, sizeof g->dir, "%s/%s", test_source_path("golden/models"),
+             weights ? weights : name);
+    snprintf(path, sizeof path, "%s/%s/golden.safetensors", test_source_path("golden/models"),
+             name);
     CHECK_OK(gw_st_open(path, &g->want, &g->dg), &g->dg);
     CHECK_OK(gw_setup_read_model(g->dir, &g->model, &g->dg), &g->dg);
     gw_model_params(&g->model, &g->mem, &g->params, &g->nparams);
@@ -25,12 +27,22 @@ void golden_open(golden *g, const char *name, const char *weights, bool referenc
                                       g->params[i].rows};
     g->machine = gw_machine_this(2);
     g->machine.reference_only = reference_kernels;
-    g->opts = (gw_compile_opts){.compute = GW_F32, .gradients = GW_F32, .master = GW_F32,
-                                .moments = GW_F32, .micro_batches = 1, .params = g->infos,
-                                .nparams = g->nparams, .workspace = gw_exec_workspace,
-                                .workspace_user = &g->machine, .verify = true};
-    g->opts.optim = (gw_optim_opts){.kind = GW_OPTIM_ADAMW, .beta1 = 0.9, .beta2 = 0.95,
-                                    .eps = 1e-8, .decay = 0.1, .clip_norm = 1.0};
+    g->opts = (gw_compile_opts){.compute = GW_F32,
+                                .gradients = GW_F32,
+                                .master = GW_F32,
+                                .moments = GW_F32,
+                                .micro_batches = 1,
+                                .params = g->infos,
+                                .nparams = g->nparams,
+                                .workspace = gw_exec_workspace,
+                                .workspace_user = &g->machine,
+                                .verify = true};
+    g->opts.optim = (gw_optim_opts){.kind = GW_OPTIM_ADAMW,
+                                    .beta1 = 0.9,
+                                    .beta2 = 0.95,
+                                    .eps = 1e-8,
+                                    .decay = 0.1,
+                                    .clip_norm = 1.0};
     const gw_st_tensor *ids = gw_st_find(g->want, "input_ids");
     if (ids) {
         g->batch = ids->dims[0];
@@ -40,8 +52,7 @@ void golden_open(golden *g, const char *name, const char *weights, bool referenc
     for (int i = 0; i < g->nparams; i++) {
         float *d = golden_param(g, "grad", &g->params[i]);
         int64_t n = gw_type_elems(&g->params[i].type);
-        for (int64_t k = 0; d && k < n; k++)
-            sum += (double)d[k] * (double)d[k];
+        for (int64_t k = 0; d && k < n; k++) sum += (double)d[k] * (double)d[k];
         count += (double)n;
     }
     g->rms_grad = sqrt(sum / count);
@@ -54,8 +65,11 @@ void golden_close(golden *g) {
 }
 
 gw_exec *golden_exec(golden *g, gw_build_mode mode, bool train, int accumulate) {
-    gw_build_opts b = {.mode = mode, .batch = g->batch / accumulate, .seq = g->seq,
-                       .compute = g->opts.compute, .packed = gw_st_find(g->want, "docs") != NULL};
+    gw_build_opts b = {.mode = mode,
+                       .batch = g->batch / accumulate,
+                       .seq = g->seq,
+                       .compute = g->opts.compute,
+                       .packed = gw_st_find(g->want, "docs") != NULL};
     gw_compile_opts o = g->opts;
     /* A program that is not trained still owns its parameters here: they get their own executor. */
     o.train = train;
@@ -95,8 +109,7 @@ int64_t golden_inputs(golden *g, gw_exec *x, int64_t row, int64_t rows) {
 int64_t golden_valid(golden *g) {
     const int32_t *labels = ints(g, "labels");
     int64_t valid = 0;
-    for (int64_t i = 0; i < g->batch * g->seq; i++)
-        valid += labels[i] >= 0;
+    for (int64_t i = 0; i < g->batch * g->seq; i++) valid += labels[i] >= 0;
     return valid;
 }
 
@@ -115,13 +128,13 @@ float *golden_param(golden *g, const char *prefix, const gw_param *p) {
     if (!all) return NULL;
     int64_t out = 1, in = 1;
     int rows = p->rows > 0 ? p->rows : p->type.ndim;
-    for (int i = 0; i < p->type.ndim; i++)
-        *(i < rows ? &out : &in) *= p->type.dims[i].size;
+    for (int i = 0; i < p->type.ndim; i++) *(i < rows ? &out : &in) *= p->type.dims[i].size;
     float *r = gw_arena_new(&g->mem, float, out *in);
     for (int64_t o = 0; o < out; o++)
         for (int64_t i = 0; i < in; i++) {
             int64_t at = p->hf_part * out + o;
-            r[o * in + i] = p->hf_transposed && p->rows ? all[i * out * p->hf_parts + at] : all[at * in + i];
+            r[o * in + i] =
+                p->hf_transposed && p->rows ? all[i * out * p->hf_parts + at] : all[at * in + i];
         }
     return r;
 }

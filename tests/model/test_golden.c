@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole models against what transformers and PyTorch gave: logits, loss, every gradient, ten steps of AdamW. The
-// golden values are float64 results; 1e-5 is the bound of DESIGN section 9 (their own float32 run is 4e-7 to 1e-6
-// away).
+// Whole models against what transformers and PyTorch gave: logits, loss, every gradient, ten steps
+// of AdamW. The golden values are float64 results; 1e-5 is the bound (their own
+// float32 run is 4e-7 to 1e-6 away).
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,8 +13,7 @@
 
 static double norm2(const float *x, int64_t n) {
     double sum = 0;
-    for (int64_t i = 0; i < n; i++)
-        sum += (double)x[i] * (double)x[i];
+    for (int64_t i = 0; i < n; i++) sum += (double)x[i] * (double)x[i];
     return sqrt(sum);
 }
 
@@ -51,10 +50,12 @@ static void check_gradients(golden *g, gw_exec *x) {
         int64_t n = gw_type_elems(&g->params[i].type);
         double floor = 1e-3 * g->rms_grad;
         double r = relative(exec_floats(g, x, gradient_value(x, i)), want, n, floor);
-        /* A gradient that is zero in exact arithmetic (key biases) is the round-off of a sum of some dozen terms of the
-         * size of the rms gradient: one float32 epsilon of it is 1e-4 of the floor, and ten are allowed. */
+        /* A gradient that is zero in exact arithmetic (key biases) is the round-off of a sum of
+         * some dozen terms of the size of the rms gradient: one float32 epsilon of it is 1e-4 of
+         * the floor, and ten are allowed. */
         bool zero = norm2(want, n) < 1e-2 * floor * sqrt((double)n);
-        CHECK_MSG(r < (zero ? 1e-3 : BOUND), "gradient of %s differs by %.3g", g->params[i].name, r);
+        CHECK_MSG(r < (zero ? 1e-3 : BOUND), "gradient of %s differs by %.3g", g->params[i].name,
+                  r);
     }
 }
 
@@ -65,7 +66,8 @@ static void check_params(golden *g, gw_exec *x, const char *prefix, double bound
         float *grad = golden_param(g, "grad", &g->params[i]);
         CHECK(want != NULL);
         int64_t n = gw_type_elems(&g->params[i].type);
-        /* Adam divides by the size of the gradient: where that is at the noise floor, so is the step. */
+        /* Adam divides by the size of the gradient: where that is at the noise floor, so is the
+         * step. */
         if (grad && norm2(grad, n) < 5e-2 * g->rms_grad * sqrt((double)n)) continue;
         double r = relative(exec_floats(g, x, gw_exec_find(x, g->params[i].name)), want, n, 0);
         CHECK_MSG(r < bound, "%s.%s differs by %.3g", prefix, g->params[i].name, r);
@@ -85,24 +87,26 @@ static void check_moments(golden *g, gw_exec *x, const char *prefix, const char 
     }
 }
 
-static void run_steps(golden *g, gw_exec *x, int accumulate, int steps, float lr, const char *losses,
-                      const char *norms) {
+static void run_steps(golden *g, gw_exec *x, int accumulate, int steps, float lr,
+                      const char *losses, const char *norms) {
     int64_t n = 0;
-    float *want = golden_floats(g, losses, &n), *want_norm = norms ? golden_floats(g, norms, NULL) : NULL;
+    float *want = golden_floats(g, losses, &n),
+          *want_norm = norms ? golden_floats(g, norms, NULL) : NULL;
     CHECK_EQ(n, steps);
     for (int64_t s = 1; s <= steps; s++) {
         gw_exec_write(x, "lr", &lr, sizeof lr);
         gw_exec_write(x, "step", &s, sizeof s);
         double loss = run_loss(g, x, accumulate);
-        CHECK_MSG(fabs(loss - (double)want[s - 1]) < BOUND * loss, "loss of step %lld is %.8g, not %.8g",
-                  (long long)s, loss, (double)want[s - 1]);
+        CHECK_MSG(fabs(loss - (double)want[s - 1]) < BOUND * loss,
+                  "loss of step %lld is %.8g, not %.8g", (long long)s, loss, (double)want[s - 1]);
         if (s == 1 && g->rms_grad > 0) check_gradients(g, x);
         CHECK_OK(gw_exec_run(x, GW_SEG_POST, &g->dg), &g->dg);
         float norm = 0;
         CHECK(gw_exec_read(x, "norm", &norm, sizeof norm));
         if (want_norm)
-            CHECK_MSG(fabsf(norm - want_norm[s - 1]) < 2e-5f * norm, "norm of step %lld is %.8g, not %.8g",
-                      (long long)s, (double)norm, (double)want_norm[s - 1]);
+            CHECK_MSG(fabsf(norm - want_norm[s - 1]) < 2e-5f * norm,
+                      "norm of step %lld is %.8g, not %.8g", (long long)s, (double)norm,
+                      (double)want_norm[s - 1]);
     }
 }
 
@@ -113,7 +117,8 @@ static void check_case(const char *name, bool reference) {
     if (gw_st_find(g.want, "losses10")) {
         gw_exec *x = golden_exec(&g, GW_BUILD_LOSS, true, 1);
         run_steps(&g, x, 1, 10, 1e-3f, "losses10", "grad_norms10");
-        check_params(&g, x, "param10", 10 * BOUND); /* elements with a gradient at the noise floor move by lr */
+        check_params(&g, x, "param10",
+                     10 * BOUND); /* elements with a gradient at the noise floor move by lr */
         check_moments(&g, x, "exp_avg10", "m");
         check_moments(&g, x, "exp_avg_sq10", "v");
         gw_exec_free(x);
@@ -171,8 +176,13 @@ TEST(golden_muon) {
     golden g, inputs;
     golden_open(&g, "llama_muon", "llama", false);
     golden_open(&inputs, "llama", NULL, false);
-    inputs.opts.optim = (gw_optim_opts){.kind = GW_OPTIM_MUON, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8,
-                                        .decay = 0.1, .muon_momentum = 0.95, .muon_lr_ratio = 1,
+    inputs.opts.optim = (gw_optim_opts){.kind = GW_OPTIM_MUON,
+                                        .beta1 = 0.9,
+                                        .beta2 = 0.95,
+                                        .eps = 1e-8,
+                                        .decay = 0.1,
+                                        .muon_momentum = 0.95,
+                                        .muon_lr_ratio = 1,
                                         .muon_ns_steps = 5};
     gw_exec *x = golden_exec(&inputs, GW_BUILD_LOSS, true, 1);
     float *losses = golden_floats(&g, "losses3", NULL), lr = 1e-3f, muon_lr = 2e-3f;
@@ -181,7 +191,8 @@ TEST(golden_muon) {
         gw_exec_write(x, "muon_lr", &muon_lr, sizeof muon_lr);
         gw_exec_write(x, "step", &s, sizeof s);
         double loss = run_loss(&inputs, x, 1);
-        CHECK_MSG(fabs(loss - (double)losses[s - 1]) < BOUND * loss, "step %lld: %.8g not %.8g", (long long)s, loss, (double)losses[s-1]);
+        CHECK_MSG(fabs(loss - (double)losses[s - 1]) < BOUND * loss, "step %lld: %.8g not %.8g",
+                  (long long)s, loss, (double)losses[s - 1]);
         CHECK_OK(gw_exec_run(x, GW_SEG_POST, &inputs.dg), &inputs.dg);
     }
     gw_st_set *own = inputs.want;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Laws of the compiled step that hold whatever the numbers are: accumulation equals one batch, recompute changes no
-// bit, precision costs the bytes it says, memory falls as planned.
+// Laws of the compiled step that hold whatever the numbers are: accumulation equals one batch,
+// recompute changes no bit, precision costs the bytes it says, memory falls as planned.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,14 +22,14 @@ static void run_loop(golden *g, gw_exec *x, int accumulate, float seed) {
 
 static float **gradients(golden *g, gw_exec *x) {
     float **r = gw_arena_new(&g->mem, float *, g->nparams);
-    for (int i = 0; i < g->nparams; i++)
-        r[i] = exec_floats(g, x, gradient_value(x, i));
+    for (int i = 0; i < g->nparams; i++) r[i] = exec_floats(g, x, gradient_value(x, i));
     return r;
 }
 
 static int64_t arena(const gw_exec *x) { return gw_exec_graph(x)->arena_bytes[GW_MEM_DEVICE]; }
 
-/* Rows with few valid labels, and one with none, weigh by their labels: sum over all / count of all. */
+/* Rows with few valid labels, and one with none, weigh by their labels: sum over all / count of
+ * all. */
 static void accumulation_case(const char *name) {
     golden g;
     golden_open(&g, name, NULL, false);
@@ -46,7 +46,8 @@ static void accumulation_case(const char *name) {
     float **x = gradients(&g, whole), **y = gradients(&g, parts);
     for (int i = 0; i < g.nparams; i++) {
         double r = relative(y[i], x[i], gw_type_elems(&g.params[i].type), 1e-2 * g.rms_grad);
-        CHECK_MSG(r < 5e-5, "%s: %.3g", g.params[i].name, r); /* a few float32 epsilons of the rms gradient */
+        CHECK_MSG(r < 5e-5, "%s: %.3g", g.params[i].name,
+                  r); /* a few float32 epsilons of the rms gradient */
     }
     gw_exec_free(whole);
     gw_exec_free(parts);
@@ -75,7 +76,9 @@ static void recompute_case(const char *name, gw_recompute_opts policy, bool must
     for (int64_t i = 0; i < p->ops.count; i++)
         recomputed += (p->ops.items[i].flags & GW_OP_RECOMPUTED) != 0;
     CHECK(recomputed > 0);
-    if (must_shrink) CHECK_MSG(arena(again) < arena(plain), "%lld, %lld", (long long)arena(again), (long long)arena(plain));
+    if (must_shrink)
+        CHECK_MSG(arena(again) < arena(plain), "%lld, %lld", (long long)arena(again),
+                  (long long)arena(plain));
     gw_exec_free(plain);
     gw_exec_free(again);
     golden_close(&g);
@@ -93,7 +96,9 @@ TEST(recompute_full_changes_no_bit) {
     recompute_case("qwen3", (gw_recompute_opts){.kind = GW_RECOMPUTE_FULL}, true);
 }
 TEST(recompute_ops_changes_no_bit) {
-    recompute_case("smollm2", (gw_recompute_opts){.kind = GW_RECOMPUTE_OPS, .ops = cheap_ops, .nops = 3}, true);
+    recompute_case("smollm2",
+                   (gw_recompute_opts){.kind = GW_RECOMPUTE_OPS, .ops = cheap_ops, .nops = 3},
+                   true);
 }
 
 /* A budget between full and none is met, with no more recomputed than a smaller budget needs. */
@@ -118,8 +123,10 @@ TEST(recompute_budget_is_met) {
     golden_close(&g);
 }
 
-/* Loss and gradients of the lower precisions stay within the dtype's rounding of the float32 ones. */
-static void precision_case(gw_dtype compute, gw_dtype grads, gw_dtype master, gw_dtype moments, double bound) {
+/* Loss and gradients of the lower precisions stay within the dtype's rounding of the float32 ones.
+ */
+static void precision_case(gw_dtype compute, gw_dtype grads, gw_dtype master, gw_dtype moments,
+                           double bound) {
     golden g;
     golden_open(&g, "llama", NULL, false);
     float seed = 1.0f / (float)golden_valid(&g);
@@ -163,8 +170,7 @@ TEST(a_step_without_labels_is_finite) {
     gw_exec *x = golden_exec(&g, GW_BUILD_LOSS, true, 1);
     int64_t n = g.batch * g.seq;
     int32_t *none = gw_arena_new(&g.mem, int32_t, n);
-    for (int64_t i = 0; i < n; i++)
-        none[i] = -100;
+    for (int64_t i = 0; i < n; i++) none[i] = -100;
     float seed = 0, one = 1, loss = -1;
     gw_exec_write(x, "seed", &seed, sizeof seed);
     gw_exec_write(x, "inv_scale", &one, sizeof one);
@@ -176,8 +182,7 @@ TEST(a_step_without_labels_is_finite) {
     CHECK_NEAR(loss, 0, 0);
     float **d = gradients(&g, x);
     for (int i = 0; i < g.nparams; i++)
-        for (int64_t k = 0; k < gw_type_elems(&g.params[i].type); k++)
-            CHECK(d[i][k] == 0);
+        for (int64_t k = 0; k < gw_type_elems(&g.params[i].type); k++) CHECK(d[i][k] == 0);
     gw_exec_free(x);
     golden_close(&g);
 }
@@ -188,7 +193,8 @@ static void export_case(const char *name) {
     golden_open(&g, name, NULL, false);
     gw_exec *x = golden_exec(&g, GW_BUILD_LOGITS, false, 1);
     const char *dir = test_tmp_path("out");
-    CHECK_OK(gw_weights_export(x, &g.model, g.params, g.nparams, dir, GW_F32, 20000, 1, 2, &g.dg), &g.dg);
+    CHECK_OK(gw_weights_export(x, &g.model, g.params, g.nparams, dir, GW_F32, 20000, 1, 2, &g.dg),
+             &g.dg);
     gw_exec *y = golden_exec(&g, GW_BUILD_LOGITS, false, 1);
     gw_weights_init(y, g.params, g.nparams, 7);
     CHECK_OK(gw_weights_load(y, &g.model, g.params, g.nparams, dir, &g.dg), &g.dg);
@@ -203,9 +209,7 @@ static void export_case(const char *name) {
     golden_close(&g);
 }
 
-TEST(export_round_trips) {
-    export_case("gpt2");
-}
+TEST(export_round_trips) { export_case("gpt2"); }
 TEST(export_round_trips_llama) { export_case("llama"); }
 TEST(export_round_trips_tied) { export_case("llama_tied"); }
 TEST(export_round_trips_qwen3) { export_case("qwen3"); }

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ledger as a page that a person reads from top to bottom, with the arithmetic shown.
+//
+// Order: what is trained; bytes a parameter; bytes at the peak; where the peak is; its activations;
+// the waterfall; FLOPs; kernels. Bytes are powers of 1000 (1 GB = 1e9), as in the formulas of the
+// field.
+#include <string.h>
+
+#include "base/str.h"  /* gw_fmt_bytes, gw_fmt_count, gw_fmt_si */
+#include "base/term.h" /* gw_table */
+#include "plan/ledger.h"
+
+enum { SHORT_ROWS = 8, WATERFALL_ROWS = 20, BAR = 32 };
+
+#define BYTES(x)  gw_fmt_bytes((char[32]){0}, (x))
+#define COUNT(x)  gw_fmt_count((char[40]){0}, (x))
+#define FLOPS(x)  gw_fmt_si((char[32]){0}, (x))
+#define TEXT(...) gw_arena_printf(&mem, __VA_ARGS__)
+
+static void heading(FILE *out, const char *text) { fprintf(out, "\n%s\n", text); }
+
+static void print_sizes(const gw_ledger *l, const char *name, FILE *out) {
+    const gw_model *m = &l->model;
+    fprintf(out,
+            "%s: %s, %lld layers, hidden %lld, %lld heads (%lld kv) of %lld, ffn %lld, vocab %s\n",
+            name, gw_family_name(m->family), (long long)m->layers, (long long)m->hidden,
+            (long long)m->heads, (long long)m->kv_heads, (long long)m->head_dim, (long long)m->ffn,
+            COUNT(m->vocab));
+    fprintf(out, "parameters        %s%s\n", COUNT(l->params),
+            m->tie ? ", the head is the embedding" : "");
+    fprintf(out, "a step            %lld sequence%s × %s tokens × %lld micro-batch%s = %s tokens\n",
+            (long long)l->micro_batch, l->micro_batch == 1 ? "" : "s", COUNT(l->seq),
+            (long long)l->micro_batches, l->micro_batches == 1 ? "" : "es",
+            COUNT(l->tokens_per_step));
+}
+
+static void print_static(const gw_ledger *l, FILE *out) {
+    heading(out, "bytes a parameter: weights + gradients + optimizer states");
+    for (int i = 0; i < l->nkinds; i++) {
+        const gw_ledger_kind *k = &l->kinds[i];
+        fprintf(out, "  %s B", k->text);
+        if (l->nkinds > 1) fprintf(out, "   for %lld tensors", (long long)k->tensors);
+        fprintf(out, "\n  %d B × %s params = %s\n", k->total, COUNT(k->params),
+                BYTES(k->total * k->params));
+    }
+    if (l->nkinds > 1) fprintf(out, "  together %s\n", BYTES(l->static_bytes));
+}
+
+/* What a row of the peak consists of. */
+static const char *reason(const gw_ledger *l, gw_cause c, gw_arena *mem_) {
+    int64_t whole = 0, bytes = l->by_cause[c];
+    switch (c) {
+    case GW_CAUSE_WEIGHTS: whole = l->static_weights; break;
+    case GW_CAUSE_GRADIENTS: whole = l->static_gradients; break;
+    case GW_CAUSE_OPTIMIZER: whole = l->static_optimizer; break;
+    case GW_CAUSE_ACTIVATIONS:
+        return gw_arena_printf(mem_, "kept for backward, or in use; %s a token of a micro-batch",
+                               BYTES(bytes / GW_MAX(1, l->micro_batch * l->seq)));
+    case GW_CAUSE_WORKSPACE: return "scratch of the kernel that runs at the peak";
+    case GW_CAUSE_COMMUNICATION: return l->nwire ? "" : "one rank sends nothing";
+    case GW_CAUSE_STAGING: return "";
+    case GW_CAUSE_DATA: return "batches prepared ahead, inputs of the step";
+    case GW_CAUSE_RUNTIME: return "the program itself";
+    case GW_CAUSE_FRAGMENTATION:
+        return gw_arena_printf(mem_, "arena %+.2f %% over its lower bound; alignment to 64 B",
+                               gw_ledger_over_percent(l));
+    case GW_CAUSE_COUNT: break;
+    }
+    if (whole == 0) return "";
+    if (whole == bytes && bytes % GW_MAX(1, l->params) == 0)
+        return gw_arena_printf(mem_, "%lld B × %s params", (long long)(bytes / l->params),
+                               COUNT(l->params));
+    if (whole == bytes) return "all of them";
+    return gw_arena_printf(mem_, "of %s: not all are alive at once", BYTES(whole));
+}
+
+static void print_causes(const gw_ledger *l, FILE *out) {
+    gw_arena mem = {0};
+    heading(out, "memory at the peak");
+    gw_table *t = gw_table_new("lrrl");
+    gw_table_row(t, "cause", "bytes", "share", "");
+    for (int c = 0; c < GW_CAUSE_COUNT; c++) {
+        double share = 100.0 * (double)l->by_cause[c] / (double)GW_MAX(1, l->total_bytes);
+        gw_table_row(t, gw_cause_name((gw_cause)c), BYTES(l->by_cause[c]), TEXT("%.1f %%", share),
+                     reason(l, (gw_cause)c, &mem));
+    }
+    gw_table_rule(t);
+    int64_t beside = l->total_bytes - l->arena_bytes;
+    gw_table_row(t, "total", BYTES(l->total_bytes), "100.0 %",
+                 TEXT("arena %s + %s beside it = %s B", BYTES(l->arena_bytes), BYTES(beside),
+                      COUNT(l->total_bytes)));
+    gw_table_print(t, out, "  ");
+    gw_table_free(t);
+    gw_arena_release(&mem);
+    if (l->valid_extra_bytes)
+        fprintf(out, "  validation needs an arena of its own: %s\n", BYTES(l->valid_extra_bytes));
+}
+
+static void print_peak(const gw_ledger *l, FILE *out) {
+    fprintf(out, "\nthe peak is at op %u of %lld\n  %s\n", l->peak_op, (long long)l->nops,
+            l->peak_text);
+}
+
+static void print_layers(const gw_ledger *l, FILE *out) {
+    int64_t in_layers = 0, least = INT64_MAX, most = 0, n = 0, outside = 0;
+    for (int i = 0; i < l->nlayers; i++) {
+        const gw_ledger_layer *x = &l->layers[i];
+        if (gw_scope_layer(x->name) == 0) {
+            outside += x->bytes;
+            continue;
+        }
+        n++;
+        in_layers += x->bytes;
+        least = GW_MIN(least, x->bytes);
+        most = GW_MAX(most, x->bytes);
+    }
+    if (n == 0) return;
+    const char *range = least == most ? "" : " to ";
+    fprintf(out, "  %lld layers × %s%s%s = %s; outside of layers %s\n", (long long)n, BYTES(least),
+            range, least == most ? "" : BYTES(most), BYTES(in_layers), BYTES(outside));
+}
+
+static void print_activations(const gw_ledger *l, bool all, FILE *out) {
+    if (l->nactivations == 0) return;
+    gw_arena mem = {0};
+    heading(out, "activations at the peak");
+    gw_table *t = gw_table_new("rrrlll");
+    gw_table_row(t, "bytes", "values", "each", "made by", "in", "type");
+    int rows = all ? l->nactivations : GW_MIN(l->nactivations, (int)SHORT_ROWS);
+    for (int i = 0; i < rows; i++) {
+        const gw_ledger_activation *x = &l->activations[i];
+        const char *where = !x->in_layer ? x->scope
+                            : *x->scope  ? TEXT("layer */%s", x->scope)
+                                         : "layer *";
+        gw_table_row(t, BYTES(x->bytes), TEXT("%lld", (long long)x->values),
+                     BYTES(x->bytes / x->values), x->op, where, x->type);
+    }
+    gw_table_print(t, out, "  ");
+    gw_table_free(t);
+    gw_arena_release(&mem);
+    if (rows < l->nactivations)
+        fprintf(out, "  and %d smaller kinds (--all shows them)\n", l->nactivations - rows);
+    print_layers(l, out);
+}
+
+static void print_waterfall(const gw_ledger *l, bool all, FILE *out) {
+    int64_t ops[160];
+    int n = gw_ledger_sample(l, all ? (int)GW_COUNT(ops) : WATERFALL_ROWS, ops);
+    if (n == 0) return;
+    gw_arena mem = {0};
+    heading(out, "the step from first op to last: bytes alive");
+    gw_table *t = gw_table_new("rllrl");
+    gw_table_row(t, "op", "", "in", "bytes", "");
+    int64_t top = gw_ledger_live_total(l, l->peak_op);
+    for (int i = 0; i < n; i++) {
+        int64_t bytes = gw_ledger_live_total(l, ops[i]);
+        int cells = (int)((double)BAR * (double)bytes / (double)GW_MAX(1, top) + 0.5);
+        char bar[BAR + 8] = "";
+        memset(bar, '#', (size_t)GW_MIN(cells, (int)BAR));
+        gw_table_row(t, TEXT("%lld", (long long)ops[i]),
+                     gw_phase_name((gw_phase)l->op_phase[ops[i]]), l->op_scope[ops[i]],
+                     BYTES(bytes), TEXT("%s%s", bar, ops[i] == (int64_t)l->peak_op ? " peak" : ""));
+    }
+    gw_table_print(t, out, "  ");
+    gw_table_free(t);
+    gw_arena_release(&mem);
+}
+
+static void print_flops(const gw_ledger *l, FILE *out) {
+    const gw_ledger_flops *f = &l->flops;
+    double tokens = (double)GW_MAX(1, l->tokens_per_step);
+    heading(out, "FLOPs of a step");
+    double linear = 6.0 * (double)l->matrix_params * tokens;
+    fprintf(out, "  6 × %s params%s × %s tokens = %sFLOP\n", COUNT(l->matrix_params),
+            l->matrix_params < l->params ? " (without lookup tables)" : "",
+            COUNT(l->tokens_per_step), FLOPS(linear));
+    fprintf(out, "  attention over the keys a causal mask shows: %sFLOP; over all keys: %sFLOP\n",
+            FLOPS(f->model - linear), FLOPS(f->model_full_attention - linear));
+    gw_table *t = gw_table_new("lrl");
+    gw_table_row(t, "", "FLOP", "");
+    gw_table_row(t, "model", FLOPS(f->model), "causal attention: what MFU is measured by");
+    gw_table_row(t, "model, full attention", FLOPS(f->model_full_attention),
+                 "the other usual convention");
+    gw_table_row(t, "hardware", FLOPS(f->hardware), "the sum over the program's ops");
+    for (int p = 0; p < GW_PHASE_COUNT; p++) {
+        static const char *const what[] = {"  forward", "  backward, to activations",
+                                           "  backward, to weights", "  head, both ways",
+                                           "  optimizer and frame"};
+        if (f->by_phase[p] > 0) gw_table_row(t, what[p], FLOPS(f->by_phase[p]), "");
+    }
+    char again[96];
+    snprintf(again, sizeof again, "%lld ops run again: %+.1f %% of the work without it",
+             (long long)l->recomputed_ops, 100.0 * f->recompute / (f->hardware - f->recompute));
+    if (l->recomputed_ops) gw_table_row(t, "recomputation", FLOPS(f->recompute), again);
+    gw_table_print(t, out, "  ");
+    gw_table_free(t);
+}
+
+static void print_kernels(const gw_ledger *l, bool all, FILE *out) {
+    gw_arena mem = {0};
+    heading(out, "kernels");
+    gw_table *t = gw_table_new("lrlrrl");
+    gw_table_row(t, "op", "ops", "kernel", "FLOP", "workspace", "");
+    double least = all ? 0 : l->flops.hardware * 1e-4;
+    int left_out = 0;
+    for (int i = 0; i < l->nkernels; i++) {
+        const gw_ledger_kernel *k = &l->kernels[i];
+        if (k->flops < least && k->workspace_bytes == 0) {
+            left_out++;
+            continue;
+        }
+        gw_table_row(t, k->op, TEXT("%lld", (long long)k->count), k->kernel->name, FLOPS(k->flops),
+                     BYTES(k->workspace_bytes), k->kernel->note);
+    }
+    gw_table_print(t, out, "  ");
+    gw_table_free(t);
+    gw_arena_release(&mem);
+    if (left_out) fprintf(out, "  and %d that do next to no work (--all shows them)\n", left_out);
+}
+
+static void print_wire(const gw_ledger *l, FILE *out) {
+    if (l->nwire == 0) return;
+    gw_arena mem = {0};
+    heading(out, "on the wire, a step");
+    gw_table *t = gw_table_new("llrr");
+    gw_table_row(t, "collective", "axis", "count", "payload");
+    for (int i = 0; i < l->nwire; i++)
+        gw_table_row(t, l->wire[i].collective, l->wire[i].axis, COUNT(l->wire[i].count),
+                     BYTES(l->wire[i].payload_bytes));
+    gw_table_print(t, out, "  ");
+    gw_table_free(t);
+    gw_arena_release(&mem);
+}
+
+void gw_plan_print(const gw_ledger *l, const char *name, bool all, FILE *out) {
+    print_sizes(l, name, out);
+    print_static(l, out);
+    print_causes(l, out);
+    print_peak(l, out);
+    print_activations(l, all, out);
+    print_waterfall(l, all, out);
+    print_flops(l, out);
+    print_wire(l, out);
+    print_kernels(l, all, out);
+}

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// `gradwright plan` and `gradwright program` as a user and a script meet them.
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h> /* getrusage */
+#include <sys/wait.h>
+
+#include "base/io.h" /* gw_path_exists, gw_file_write_atomic */
+#include "base/str.h"
+#include "harness.h"
+#include "ir/text.h" /* gw_graph_parse */
+#include "ops/ops.h" /* gw_ops_table */
+
+static int run(gw_str *out, const char *fmt, ...) GW_PRINTF(2, 3);
+static int run(gw_str *out, const char *fmt, ...) {
+    const char *bin = getenv("GW_BIN");
+    if (!bin || !gw_path_exists(bin)) SKIP("GW_BIN names no program");
+    gw_str cmd = {0};
+    va_list ap;
+    gw_str_printf(&cmd, "'%s' ", bin);
+    va_start(ap, fmt);
+    gw_str_vprintf(&cmd, fmt, ap);
+    va_end(ap);
+    gw_str_clear(out);
+    FILE *p = popen(gw_str_c(&cmd), "r");
+    CHECK(p != NULL);
+    char buf[4096];
+    size_t n;
+    while ((n = fread(buf, 1, sizeof buf, p)) > 0) gw_str_add_n(out, buf, n);
+    int rc = pclose(p);
+    test_note("%s -> %d\n%.2000s", gw_str_c(&cmd), WEXITSTATUS(rc), gw_str_c(out));
+    gw_str_release(&cmd);
+    CHECK(WIFEXITED(rc));
+    return WEXITSTATUS(rc);
+}
+
+static const char *write_file(const char *name, const char *text) {
+    const char *path = test_tmp_path(name);
+    CHECK_EQ(gw_file_write_atomic(path, text, (int64_t)strlen(text), NULL), GW_OK);
+    return path;
+}
+
+static const char *const tiny =
+    "model: {family: llama, layers: 2, hidden: 64, heads: 4, kv_heads: 2, ffn: 128, vocab: 320}\n"
+    "train: {seq_len: 64, micro_batch: 8}\n";
+
+static json_t *plan_json(const char *args) {
+    gw_str out = {0};
+    CHECK_EQ(run(&out, "plan %s --json", args), 0);
+    json_error_t e;
+    json_t *j = json_loadb(gw_str_c(&out), out.len, JSON_REJECT_DUPLICATES, &e);
+    CHECK_MSG(j, "%s", e.text);
+    gw_str_release(&out);
+    return j;
+}
+
+/* "memory.total_bytes" */
+static json_t *at(const json_t *j, const char *path) {
+    char key[64];
+    json_t *x = NULL;
+    while (*path) {
+        size_t n = strcspn(path, ".");
+        snprintf(key, sizeof key, "%.*s", (int)n, path);
+        x = json_object_get(j, key);
+        CHECK_MSG(x, "no key %s", path);
+        j = x;
+        path += n + (path[n] == '.');
+    }
+    return x;
+}
+static int64_t int_at(const json_t *j, const char *path) {
+    CHECK_MSG(json_is_integer(at(j, path)), "%s is no integer", path);
+    return json_integer_value(at(j, path));
+}
+
+TEST(json_has_the_keys_that_scripts_read) {
+    json_t *j = plan_json(write_file("run.yaml", tiny));
+    static const char *const causes[] = {
+        "weights", "gradients", "optimizer_states", "activations",  "workspace", "communication",
+        "staging", "data",      "runtime",          "fragmentation"};
+    int64_t sum = 0;
+    for (size_t i = 0; i < GW_COUNT(causes); i++)
+        sum += int_at(at(j, "memory.by_cause"), causes[i]);
+    CHECK_EQ(json_object_size(at(j, "memory.by_cause")), GW_COUNT(causes));
+    CHECK_EQ(sum, int_at(j, "memory.total_bytes"));
+    CHECK(int_at(j, "memory.arena_bytes") < sum);
+    CHECK_EQ(int_at(j, "memory.bytes_per_param.weights"), 4);
+    CHECK_EQ(int_at(j, "memory.bytes_per_param.gradients"), 4);
+    CHECK_EQ(int_at(j, "memory.bytes_per_param.optimizer_states"), 8);
+    CHECK_EQ(int_at(j, "memory.bytes_per_param.total"), 16);
+    int64_t params = 2 * 320 * 64 + 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128 + 128) + 64;
+    CHECK_EQ(int_at(j, "params"), params);
+    CHECK_EQ(int_at(j, "tokens_per_step"), 64 * 8);
+    CHECK_EQ(int_at(j, "memory.static.total"), 16 * params);
+    double model = json_real_value(at(j, "flops.model"));
+    CHECK(model > 0 && json_real_value(at(j, "flops.hardware")) > model * 0.9);
+    CHECK(json_real_value(at(j, "flops.model_full_attention")) > model);
+    CHECK(json_array_size(at(j, "memory.waterfall")) > 10);
+    CHECK(json_is_true(at(j, "verdict.fits")));
+    CHECK(json_is_null(at(j, "assumed")));
+    json_decref(j);
+}
+
+TEST(a_change_that_is_said_to_fit_fits) {
+    const char *path = write_file("run.yaml", tiny);
+    json_t *j = plan_json(path);
+    int64_t total = int_at(j, "memory.total_bytes");
+    json_decref(j);
+    /* from what the lightest of the ladder may reach up to just too little */
+    for (int percent = 99; percent >= 30; percent -= 23) {
+        gw_str args = {0};
+        gw_str_printf(&args, "%s --memory %lld", path, (long long)(total * percent / 100));
+        j = plan_json(gw_str_c(&args));
+        CHECK(json_is_false(at(j, "verdict.fits")));
+        CHECK_EQ(int_at(j, "verdict.short_bytes"), total - total * percent / 100);
+        json_t *change = at(j, "verdict.change");
+        if (json_is_object(change)) {
+            int64_t promised = int_at(change, "total_bytes");
+            CHECK(promised <= total * percent / 100);
+            for (const char *s = json_string_value(at(change, "set")); s && *s;) {
+                size_t n = strcspn(s, " ");
+                gw_str_printf(&args, " --set %.*s", (int)n, s);
+                s += n + (s[n] == ' ');
+            }
+            json_t *again = plan_json(gw_str_c(&args));
+            CHECK_EQ(int_at(again, "memory.total_bytes"), promised);
+            CHECK(json_is_true(at(again, "verdict.fits")));
+            json_decref(again);
+        } else {
+            CHECK(percent < 99); /* recomputation alone saves more than a hundredth */
+        }
+        json_decref(j);
+        gw_str_release(&args);
+    }
+}
+
+TEST(the_page_shows_the_arithmetic) {
+    gw_str out = {0};
+    CHECK_EQ(run(&out, "plan gpt2 --set train.seq_len=128 --set precision.gradients=compute"), 0);
+    static const char *const says[] = {
+        "124,439,808",       "2 + 2 + 12 = 16", "16 B × 124,439,808 params = 2.0 GB",
+        "train.seq_len 128", "verdict",         "optimizer_states"};
+    for (size_t i = 0; i < GW_COUNT(says); i++)
+        CHECK_MSG(strstr(gw_str_c(&out), says[i]), "nowhere '%s'", says[i]);
+    CHECK(!strchr(gw_str_c(&out), '\033'));
+    gw_str_release(&out);
+}
+
+TEST(K7_fifteen_memories_of_80_GB) {
+    gw_str out = {0};
+    CHECK_EQ(run(&out, "plan llama3-70b --set precision.gradients=compute --set train.seq_len=64 "
+                       "--memory 80GB"),
+             0);
+    CHECK(strstr(gw_str_c(&out), "1.1 TB / 80.0 GB: 15 such memories"));
+    gw_str_release(&out);
+}
+
+TEST_WITHIN(the_largest_preset_is_planned_in_little_memory, 120) {
+    json_t *j = plan_json("llama3-405b");
+    CHECK_EQ(int_at(j, "params"), INT64_C(405853388800));
+    CHECK_EQ(int_at(j, "memory.static.weights"), 2 * INT64_C(405853388800));
+    CHECK(json_is_string(at(j, "assumed")));
+    json_decref(j);
+    struct rusage u;
+    CHECK_EQ(getrusage(RUSAGE_CHILDREN, &u), 0);
+    CHECK_MSG(u.ru_maxrss < 1000000, "%ld kB", u.ru_maxrss);
+}
+
+static const char *const config =
+    "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"hidden_size\": 64,"
+    " \"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2,"
+    " \"intermediate_size\": 128, \"vocab_size\": 320, \"max_position_embeddings\": 512,"
+    " \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0, \"hidden_act\": \"silu\","
+    " \"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\"}\n";
+
+TEST(a_model_directory_is_planned) {
+    gw_str out = {0};
+    CHECK_EQ(gw_dir_make(test_tmp_path("a \"model\""), NULL), GW_OK);
+    write_file("a \"model\"/config.json", config);
+    CHECK_EQ(run(&out, "plan '%s' --json", test_tmp_path("a \"model\"")), 0);
+    json_t *j = json_loadb(gw_str_c(&out), out.len, 0, NULL);
+    CHECK(j);
+    CHECK_EQ(int_at(j, "params"),
+             2 * 320 * 64 + 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128 + 128) + 64);
+    CHECK_EQ(int_at(j, "seq_len"), 512); /* its own limit, below 4,096 */
+    json_decref(j);
+    gw_str_release(&out);
+}
+
+TEST(bad_input_is_refused_with_what_to_do) {
+    static const struct {
+        const char *args;
+        int code;
+        const char *says;
+    } cases[] = {
+        {"plan 2>&1", 2, "missing"},
+        {"plan llama3-9b 2>&1", 2, "did you mean llama3-8b?"},
+        {"plan zzz 2>&1", 2, "presets: gpt2"},
+        {"plan /nonexistent.yaml 2>&1", 1, "/nonexistent.yaml"},
+        {"plan /nonexistent.gguf 2>&1", 1, "/nonexistent.gguf"},
+        {"plan '%s' --set train.steps=-1 2>&1", 2, "train.steps"},
+        {"plan '%s' --set train.stepz=1 2>&1", 2, "train.steps"},
+        {"plan '%s' --set recompute.policy=ops --set 'recompute.ops=[nonsense]' 2>&1", 2,
+         "nonsense"},
+        {"plan gpt2 --set train.seq_len=2048 2>&1", 2, "max_positions"},
+        {"plan '%s' --memory lots 2>&1", 2, "--memory"},
+        {"program 2>&1", 2, "missing"},
+        {"program '%s' --after nope 2>&1", 2, "appends backward by each op's vjp"},
+        {"program '%s' --rank 1 2>&1", 2, "rank 0 is the only one"},
+        {"program llama3-9b 2>&1", 2, "did you mean llama3-8b?"},
+    };
+    const char *path = write_file("run.yaml", tiny);
+    gw_str out = {0};
+    for (size_t i = 0; i < GW_COUNT(cases); i++) {
+        char args[512];
+        const char *hole = strstr(cases[i].args, "%s");
+        int before = hole ? (int)(hole - cases[i].args) : (int)strlen(cases[i].args);
+        snprintf(args, sizeof args, "%.*s%s%s", before, cases[i].args, hole ? path : "",
+                 hole ? hole + 2 : "");
+        CHECK_EQ(run(&out, "%s", args), cases[i].code);
+        CHECK_MSG(strstr(gw_str_c(&out), cases[i].says), "nowhere '%s'", cases[i].says);
+    }
+    write_file("bad.yaml", "model: {preset: gpt2}\ntrain: {seq_lem: 3}\n");
+    CHECK_EQ(run(&out, "plan '%s' 2>&1", test_tmp_path("bad.yaml")), 2);
+    CHECK(strstr(gw_str_c(&out), "bad.yaml:2:"));
+    gw_str_release(&out);
+}
+
+TEST(a_printed_program_parses_back_after_every_pass) {
+    const char *path = write_file("run.yaml", tiny);
+    static const char *const after[] = {"build", "autodiff", "step", "recompute", "place", "check"};
+    gw_str out = {0};
+    for (size_t i = 0; i < GW_COUNT(after); i++)
+        for (int derived = 0; derived < 2; derived++) {
+            gw_diags dg;
+            gw_diags_init(&dg);
+            gw_graph g;
+            CHECK_EQ(run(&out, "program '%s' --after %s --rank 0 --set recompute.policy=full%s",
+                         path, after[i], derived ? "" : " --quiet"),
+                     0);
+            CHECK_OK(
+                gw_graph_parse(&g, gw_ops_table(), gw_str_c(&out), (int64_t)out.len, "stdout", &dg),
+                &dg);
+            gw_str again = {0};
+            gw_graph_print(&g, &again, derived);
+            CHECK_STR(gw_str_c(&again), gw_str_c(&out));
+            bool backward = g.ops.count > 60;
+            CHECK_EQ(backward, i > 0);
+            gw_str_release(&again);
+            gw_graph_release(&g);
+            gw_diags_release(&dg);
+        }
+    gw_str_release(&out);
+}
+
+TEST(program_lists_passes_and_counts_ops) {
+    gw_str out = {0};
+    CHECK_EQ(run(&out, "program --passes"), 0);
+    const char *order[] = {"build", "autodiff", "step", "shard", "recompute", "place", "check"};
+    const char *from = gw_str_c(&out);
+    for (size_t i = 0; i < GW_COUNT(order); i++) CHECK((from = strstr(from, order[i])) != NULL);
+    const char *path = write_file("run.yaml", tiny);
+    CHECK_EQ(run(&out, "program '%s' --summary", path), 0);
+    /* 2 layers × 7 products forward; the same to activations; 2 attentions */
+    const char *row = strstr(gw_str_c(&out), "\nmatmul ");
+    int f = 0, b = 0;
+    CHECK(row && sscanf(row + 8, "%d %d", &f, &b) == 2);
+    CHECK_EQ(f, 14);
+    CHECK_EQ(b, 14);
+    CHECK_EQ(run(&out, "program '%s' --forward --summary", path), 0);
+    CHECK(!strstr(gw_str_c(&out), "adamw"));
+    gw_str_release(&out);
+}
