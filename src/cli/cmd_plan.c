@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// `gradwright plan`: what a training step takes, before anything is allocated.
+//
+// Compiles the run's step exactly as `train` does and prints the ledger of the program, then the
+// verdict: does it fit into the memory this process may use, and if not, what is the smallest
+// change that would make it fit.
+#include <stdio.h>
+
+#include "base/str.h"     /* gw_fmt_bytes */
+#include "base/term.h"    /* gw_table */
+#include "cli/command.h"  /* gw_command */
+#include "cli/plan_fit.h" /* gw_fit */
+#include "cli/planarg.h"  /* gw_target */
+#include "run/memory.h"   /* gw_memory_available */
+
+static const gw_option options[] = {
+    GW_OPTION_SET,
+    {"memory", 'm', "BYTES", "judge by this much memory, not by this machine's", GW_OPT_BYTES,
+     NULL},
+    {"all", 'a', NULL, "print every table in full", GW_OPT_FLAG, NULL},
+    GW_OPTION_JSON,
+};
+
+#define BYTES(x) gw_fmt_bytes((char[32]){0}, (x))
+#define COUNT(x) gw_fmt_count((char[40]){0}, (x))
+
+static const gw_fit_try *answer(const gw_fit *f) {
+    return f->ntries && f->tries[f->ntries - 1].fits ? &f->tries[f->ntries - 1] : NULL;
+}
+
+/* "a=1 b=2" -> "--set a=1 --set b=2" */
+static void print_sets(const char *change, FILE *out) {
+    fputs("--set ", out);
+    for (; *change; change++)
+        if (*change == ' ')
+            fputs(" --set ", out);
+        else
+            fputc(*change, out);
+}
+
+static void print_tries(const gw_fit *f, FILE *out) {
+    gw_table *t = gw_table_new("lrl");
+    gw_table_row(t, "change", "total", "");
+    for (int i = 0; i < f->ntries; i++) {
+        const gw_fit_try *x = &f->tries[i];
+        if (x->at_least) continue;
+        char short_by[64];
+        snprintf(short_by, sizeof short_by, "short by %s",
+                 BYTES(x->total_bytes - f->available_bytes));
+        gw_table_row(t, x->change, BYTES(x->total_bytes), x->fits ? "fits" : short_by);
+    }
+    gw_table_print(t, out, "  ");
+    gw_table_free(t);
+}
+
+static void print_hopeless(const gw_fit *f, const gw_ledger *l, FILE *out) {
+    int64_t least = INT64_MAX;
+    bool compiled = false;
+    for (int i = 0; i < f->ntries; i++) {
+        if (f->tries[i].at_least)
+            least = GW_MIN(least, f->tries[i].total_bytes);
+        else
+            compiled = true;
+    }
+    if (compiled) print_tries(f, out);
+    fprintf(out, "  no recomputation, micro-batch, length or precision makes it fit");
+    if (!compiled && least < INT64_MAX)
+        fprintf(out, ":\n  parameters and optimizer states alone take at least %s", BYTES(least));
+    if (f->available_bytes > 0)
+        fprintf(out,
+                "\n  static bytes / this memory = %s / %s: %s such memories, before activations",
+                BYTES(l->static_bytes), BYTES(f->available_bytes),
+                COUNT((l->static_bytes + f->available_bytes - 1) / f->available_bytes));
+    fputc('\n', out);
+}
+
+static void print_verdict(const gw_fit *f, const gw_ledger *l, const char *limit, FILE *out) {
+    fprintf(out, "\nverdict\n");
+    if (f->short_bytes == 0) {
+        fprintf(out, "  fits: %s of %s (%s), %s to spare\n", BYTES(l->total_bytes),
+                BYTES(f->available_bytes), limit, BYTES(f->available_bytes - l->total_bytes));
+        return;
+    }
+    fprintf(out, "  does not fit: %s against %s (%s), short by %s = %s B\n", BYTES(l->total_bytes),
+            BYTES(f->available_bytes), limit, BYTES(f->short_bytes), COUNT(f->short_bytes));
+    const gw_fit_try *a = answer(f);
+    if (!a) {
+        print_hopeless(f, l, out);
+        return;
+    }
+    print_tries(f, out);
+    fprintf(out, "  the smallest change that fits, %s:\n  ", BYTES(a->total_bytes));
+    print_sets(a->change, out);
+    fputc('\n', out);
+}
+
+static json_t *try_json(const gw_fit_try *x) {
+    return json_pack("{s:s, s:I, s:b, s:b}", "set", x->change, "total_bytes",
+                     (json_int_t)x->total_bytes, "at_least", x->at_least, "fits", x->fits);
+}
+
+static json_t *verdict_json(const gw_fit *f, const char *limit) {
+    json_t *tried = json_array();
+    for (int i = 0; i < f->ntries; i++) (void)json_array_append_new(tried, try_json(&f->tries[i]));
+    const gw_fit_try *a = answer(f);
+    return json_pack("{s:b, s:I, s:s, s:I, s:o, s:o}", "fits", f->short_bytes == 0,
+                     "available_bytes", (json_int_t)f->available_bytes, "limit", limit,
+                     "short_bytes", (json_int_t)f->short_bytes, "change",
+                     a ? try_json(a) : json_null(), "tried", tried);
+}
+
+static void print_json(const gw_target *t, const gw_ledger *l, const gw_fit *f, const char *limit,
+                       FILE *out) {
+    json_t *j = gw_plan_json(l);
+    gw_str described = {0};
+    gw_target_describe(t, &described);
+    json_object_set_new(j, "name", json_string(t->name));
+    json_object_set_new(j, "assumed", t->assumed ? json_string(gw_str_c(&described)) : json_null());
+    json_object_set_new(j, "verdict", verdict_json(f, limit));
+    json_dumpf(j, out, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    fputc('\n', out);
+    gw_str_release(&described);
+    json_decref(j);
+}
+
+static void print_text(const gw_target *t, const gw_ledger *l, const gw_fit *f, const char *limit,
+                       bool all, FILE *out) {
+    gw_str described = {0};
+    gw_target_describe(t, &described);
+    gw_plan_print(l, t->name, all, out);
+    print_verdict(f, l, limit, out);
+    if (t->assumed)
+        fprintf(out,
+                "\nassumed, since no run file says otherwise (--set changes any of it):\n  %s\n",
+                gw_str_c(&described));
+    gw_str_release(&described);
+}
+
+static gw_status plan(gw_cli *cli, const gw_target *t) {
+    gw_ledger l;
+    GW_TRY(gw_target_ledger(&t->setup, &l, cli->diags));
+    char limit[160] = "given by --memory";
+    int64_t memory = gw_cli_given(cli, "memory") ? gw_cli_int(cli, "memory", 0)
+                                                 : gw_memory_available(limit, (int)sizeof limit);
+    gw_fit f;
+    gw_status st = gw_fit_find(&f, &t->setup, &l, memory, cli->diags);
+    if (st == GW_OK && gw_cli_flag(cli, "json"))
+        print_json(t, &l, &f, limit, cli->out);
+    else if (st == GW_OK)
+        print_text(t, &l, &f, limit, gw_cli_flag(cli, "all"), cli->out);
+    gw_ledger_release(&l);
+    return st;
+}
+
+static gw_status run(gw_cli *cli) {
+    gw_target t;
+    GW_TRY(gw_target_init(&t, cli, cli->args[0]));
+    gw_status st = plan(cli, &t);
+    gw_target_release(&t);
+    return st;
+}
+
+const gw_command gw_cmd_plan = {
+    .name = "plan",
+    .summary = "what a training step takes: bytes by cause, FLOPs, kernels",
+    .usage = {"RUN.yaml [--set KEY=VALUE]... [--json]",
+              "PRESET|MODEL_DIR|FILE.gguf [--set KEY=VALUE]... [--json]"},
+    .description =
+        "Compiles the step as `train` does, allocates nothing large, says what it takes\n"
+        "and whether it fits; if not, the smallest change that would. A model without a\n"
+        "run file is planned with defaults, which are printed. JSON keys: docs/plan.md.",
+    .options = options,
+    .noptions = GW_COUNT(options),
+    .min_args = 1,
+    .max_args = 1,
+    .completes = GW_COMPLETE_FILE,
+    .example = "gradwright plan llama3-8b --set recompute.policy=full --memory 80GB",
+    .run = run,
+};

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The help texts: of the program, and of each command from its descriptor.
+//
+// A help text is read on a terminal of 24 lines and 80 columns without scrolling; that it fits is a
+// test, so a command whose options do not fit must say less of each.
+#include <string.h> /* strlen */
+
+#include "cli/command.h" /* gw_command */
+#include "cli/options.h" /* gw_global_options */
+
+int gw_option_spell(const gw_option *o, char *buf, size_t size) {
+    char short_form[8] = "    "; /* as wide as "-o, " */
+    if (o->short_name) snprintf(short_form, sizeof short_form, "-%c, ", o->short_name);
+    int n = snprintf(buf, size, "  %s--%s%s%s", short_form, o->name, o->arg ? " " : "",
+                     o->arg ? o->arg : "");
+    return n < (int)size ? n : (int)size - 1;
+}
+
+static void print_option(FILE *out, const gw_option *o, int width) {
+    char left[80];
+    gw_option_spell(o, left, sizeof left);
+    fprintf(out, "%-*s  %s\n", width, left, o->help);
+}
+
+static int option_width(const gw_command *c) {
+    int width = 0;
+    for (int i = 0; i < c->noptions; i++) {
+        char left[80];
+        int n = gw_option_spell(&c->options[i], left, sizeof left);
+        width = n > width ? n : width;
+    }
+    return width < 14 ? 14 : width;
+}
+
+/* Prints text with each line indented and ended. */
+static void print_indented(FILE *out, const char *text) {
+    while (*text) {
+        size_t n = strcspn(text, "\n");
+        fprintf(out, "  %.*s\n", (int)n, text);
+        text += n + (text[n] == '\n');
+    }
+}
+
+void gw_command_print_help(const gw_command *c, FILE *out) {
+    fprintf(out, "gradwright %s: %s\n\nusage:\n", c->name, c->summary);
+    for (int i = 0; i < (int)GW_COUNT(c->usage) && c->usage[i]; i++)
+        fprintf(out, "  gradwright %s %s\n", c->name, c->usage[i]);
+    if (*c->description) fprintf(out, "\n%s\n", c->description);
+    fprintf(out, "\noptions:\n");
+    int width = option_width(c);
+    for (int i = 0; i < c->noptions; i++) print_option(out, &c->options[i], width);
+    fprintf(out, "%-*s  this text; also --quiet, --verbose, --no-color\n", width, "  -h, --help");
+    fprintf(out, "\nexample:\n");
+    print_indented(out, c->example);
+}
+
+void gw_cli_print_help(FILE *out) {
+    fprintf(out, "gradwright trains, ships and runs transformer language models.\n\n"
+                 "usage:\n"
+                 "  gradwright COMMAND [ARGUMENTS] [OPTIONS]\n\n"
+                 "commands:\n");
+    for (const gw_command *const *c = gw_commands(); *c; c++)
+        if (!(*c)->hidden) fprintf(out, "  %-10s  %s\n", (*c)->name, (*c)->summary);
+    fprintf(out, "\noptions:\n");
+    for (int i = 0; i < GW_GLOBAL_COUNT; i++) print_option(out, &gw_global_options[i], 16);
+    print_option(out, &gw_version_option, 16);
+    fprintf(out, "\n`gradwright COMMAND --help` says more of each.\n");
+}

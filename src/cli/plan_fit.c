@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// The smallest change that would make a run fit, found by compiling each.
+//
+// Changes are tried in the order of what they cost the person: recomputation (time), smaller
+// micro-batches with as many more of them (the same step, a little slower), both, shorter sequences
+// (another training), fewer bytes a number (another rounding), all together. The first that fits is
+// the answer; what was tried before it shows why nothing less would do. The total is that of the
+// ledger, so a change that is said to fit does.
+//
+// No change takes parameters, master copy and moments away from the arena. Where they alone exceed
+// the memory the compilation is left out, so that the question is answered at once for a model a
+// thousand times too large.
+#include "cli/plan_fit.h"
+
+#include <string.h>
+
+#include "cli/planarg.h" /* gw_target_ledger */
+
+/* A run as far as changes reach. */
+typedef struct variant {
+    gw_recompute_kind recompute;
+    int64_t micro, accumulate, seq;
+    gw_dtype compute, gradients, master, moments;
+} variant;
+
+static variant variant_of(const gw_setup *s) {
+    return (variant){.recompute = s->train.recompute.kind,
+                     .micro = s->rf->train.micro_batch,
+                     .accumulate = s->rf->train.accumulate,
+                     .seq = s->rf->train.seq_len,
+                     .compute = s->train.compute,
+                     .gradients = s->train.gradients,
+                     .master = s->train.master,
+                     .moments = s->train.moments};
+}
+
+static const char *policy_name(gw_recompute_kind k) {
+    return k == GW_RECOMPUTE_FULL ? "full" : "selective";
+}
+
+static void describe(const variant *a, const variant *v, char *out, size_t n) {
+    gw_str s = {0};
+    if (v->recompute != a->recompute)
+        gw_str_printf(&s, "recompute.policy=%s ", policy_name(v->recompute));
+    if (v->micro != a->micro)
+        gw_str_printf(&s, "train.micro_batch=%lld train.accumulate=%lld ", (long long)v->micro,
+                      (long long)v->accumulate);
+    if (v->seq != a->seq) gw_str_printf(&s, "train.seq_len=%lld ", (long long)v->seq);
+    if (v->compute != a->compute) gw_str_add(&s, "precision.compute=bf16 ");
+    if (v->gradients != a->gradients) gw_str_add(&s, "precision.gradients=compute ");
+    if (v->moments != a->moments) gw_str_add(&s, "precision.moments=compute ");
+    if (v->master != a->master) gw_str_add(&s, "precision.master=none ");
+    if (s.len) s.data[s.len - 1] = 0;
+    snprintf(out, n, "%s", gw_str_c(&s));
+    gw_str_release(&s);
+}
+
+/* Parameters and states of the variant. */
+static int64_t persistent_bytes(const gw_ledger *l, const variant *v) {
+    int64_t master = gw_dtype_bits(v->master) / 8, moment = gw_dtype_bits(v->moments) / 8;
+    int64_t sum = 0;
+    for (int i = 0; i < l->nkinds; i++)
+        sum += l->kinds[i].params * (master + moment * l->kinds[i].nstates);
+    return sum;
+}
+
+static gw_status compile(const gw_setup *s, const variant *v, int64_t *total, gw_diags *dg) {
+    gw_setup changed = *s;
+    gw_runfile rf = *s->rf;
+    changed.rf = &rf;
+    rf.train.micro_batch = v->micro;
+    rf.train.accumulate = v->accumulate;
+    rf.train.seq_len = v->seq;
+    changed.train.micro_batches = (int)v->accumulate;
+    changed.train.recompute.kind = v->recompute;
+    gw_compile_opts *both[2] = {&changed.train, &changed.forward};
+    for (int i = 0; i < 2; i++) {
+        both[i]->compute = v->compute;
+        both[i]->gradients = v->gradients;
+        both[i]->master = v->master;
+        both[i]->moments = v->moments;
+    }
+    gw_ledger l;
+    GW_TRY(gw_target_ledger(&changed, &l, dg));
+    *total = l.total_bytes;
+    gw_ledger_release(&l);
+    return GW_OK;
+}
+
+typedef struct search {
+    gw_fit *f;
+    const gw_setup *s;
+    const gw_ledger *l;
+    variant as_it_is, answer;
+    bool found;
+    gw_diags *dg;
+} search;
+
+static gw_status attempt(search *q, const variant *v) {
+    variant a = q->as_it_is;
+    gw_fit_try t = {0};
+    describe(&a, v, t.change, sizeof t.change);
+    if (q->found || q->f->ntries == GW_FIT_TRIES || t.change[0] == 0) return GW_OK;
+    for (int i = 0; i < q->f->ntries; i++)
+        if (strcmp(q->f->tries[i].change, t.change) == 0) return GW_OK;
+    t.total_bytes = persistent_bytes(q->l, v);
+    t.at_least = t.total_bytes > q->f->available_bytes;
+    if (!t.at_least) GW_TRY(compile(q->s, v, &t.total_bytes, q->dg));
+    t.fits = !t.at_least && t.total_bytes <= q->f->available_bytes;
+    q->found = t.fits;
+    if (t.fits) q->answer = *v;
+    q->f->tries[q->f->ntries++] = t;
+    return GW_OK;
+}
+
+static gw_status try_recompute(search *q, variant v) {
+    if (v.recompute == GW_RECOMPUTE_NONE) {
+        v.recompute = GW_RECOMPUTE_SELECTIVE;
+        GW_TRY(attempt(q, &v));
+    }
+    v.recompute = GW_RECOMPUTE_FULL;
+    return attempt(q, &v);
+}
+
+/* Memory is a constant and a part that is proportional to micro-batch and length. Two points, the
+ * second at half of the first, give the constant: is it too large already? Then halving on is
+ * useless. */
+static bool useless(const search *q, int64_t before, int64_t after) {
+    return before > 0 && after - (before - after) > q->f->available_bytes;
+}
+
+static int64_t latest_total(const search *q) {
+    const gw_fit_try *t = q->f->ntries ? &q->f->tries[q->f->ntries - 1] : NULL;
+    return t && !t->at_least ? t->total_bytes : 0;
+}
+
+/* Smaller micro-batches that divide the given one, so that the step stays what it was. */
+static gw_status try_micro_batch(search *q, variant v) {
+    int64_t micro = v.micro, accumulate = v.accumulate, before = 0;
+    for (int64_t b = micro / 2; b >= 1 && !q->found; b /= 2) {
+        if (micro % b) continue;
+        v.micro = b;
+        v.accumulate = accumulate * (micro / b);
+        GW_TRY(attempt(q, &v));
+        if (useless(q, before, latest_total(q))) break;
+        before = latest_total(q);
+    }
+    return GW_OK;
+}
+
+static gw_status try_length(search *q, variant v) {
+    int64_t before = 0;
+    for (v.seq /= 2; v.seq >= 128 && !q->found; v.seq /= 2) {
+        GW_TRY(attempt(q, &v));
+        if (useless(q, before, latest_total(q))) break;
+        before = latest_total(q);
+    }
+    return GW_OK;
+}
+
+/* The answer without what it turns out not to need: recomputation, then the smaller micro-batch,
+ * then the length. */
+static gw_status simplify(search *q) {
+    for (int part = 0; q->found && part < 3; part++) {
+        variant v = q->answer;
+        if (part == 0) v.recompute = q->as_it_is.recompute;
+        if (part == 1) v.micro = q->as_it_is.micro, v.accumulate = q->as_it_is.accumulate;
+        if (part == 2) v.seq = q->as_it_is.seq;
+        int n = q->f->ntries;
+        q->found = false;
+        GW_TRY(attempt(q, &v));
+        if (q->found || q->f->ntries == n) {
+            q->found = true;
+            continue;
+        }
+        gw_fit_try *t = q->f->tries; /* the answer stays the last one */
+        gw_fit_try failed = t[n];
+        t[n] = t[n - 1];
+        t[n - 1] = failed;
+        q->found = true;
+    }
+    return GW_OK;
+}
+
+/* Fewer bytes a number, one key more each time. The last variant is left in *v. */
+static gw_status try_precision(search *q, variant *v) {
+    if (v->compute == GW_F32) {
+        v->compute = GW_BF16;
+        GW_TRY(attempt(q, v));
+    }
+    v->gradients = v->compute;
+    GW_TRY(attempt(q, v));
+    v->moments = v->compute;
+    GW_TRY(attempt(q, v));
+    if (v->compute != GW_BF16) return GW_OK; /* fp16 needs its master copy */
+    v->master = GW_BF16;
+    return attempt(q, v);
+}
+
+gw_status gw_fit_find(gw_fit *f, const gw_setup *s, const gw_ledger *l, int64_t available_bytes,
+                      gw_diags *dg) {
+    memset(f, 0, sizeof *f);
+    f->available_bytes = available_bytes;
+    f->short_bytes = GW_MAX(0, l->total_bytes - available_bytes);
+    if (f->short_bytes == 0) return GW_OK;
+    search q = {.f = f, .s = s, .l = l, .as_it_is = variant_of(s), .dg = dg};
+    variant v = q.as_it_is;
+    GW_TRY(try_recompute(&q, v));
+    GW_TRY(try_micro_batch(&q, v));
+    v.recompute = GW_RECOMPUTE_FULL;
+    GW_TRY(try_micro_batch(&q, v));
+    v.accumulate *= v.micro;
+    v.micro = 1;
+    GW_TRY(try_length(&q, v));
+    GW_TRY(try_precision(&q, &v));
+    GW_TRY(try_length(&q, v));
+    return simplify(&q);
+}

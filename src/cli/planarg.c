@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a word on the command line to a program that can be looked at.
+//
+// A run file says everything. A model alone (a preset, a directory, a GGUF file) says nothing of
+// the run, so a run file is written for it: sequences as long as the model allows but no longer
+// than 4,096 tokens, one of them in a micro-batch, bf16 with the usual float32 master, gradients
+// and moments. It goes through the same parser as a file, so --set overrides any key and refusals
+// read the same; the values are printed with the plan.
+//
+// What a word is: "-" and names that end in .yaml or .yml are run files; a directory is a model;
+// .gguf is one; another file that exists is a run file; the rest is a preset's name.
+#include "cli/planarg.h"
+
+#include <string.h>
+
+#include "base/io.h"     /* gw_path_exists */
+#include "base/str.h"    /* gw_str */
+#include "cli/runarg.h"  /* gw_cli_runfile */
+#include "data/loader.h" /* gw_loader_bytes_for */
+
+enum { LONGEST = 4096 };
+
+static gw_status unknown_name(gw_cli *cli, const char *spec) {
+    const char *best = NULL, *name;
+    int limit = GW_MAX(3, (int)strlen(spec) / 2);
+    gw_str all = {0};
+    for (int i = 0; (name = gw_model_preset_name(i)) != NULL; i++) {
+        int d = gw_str_distance(name, spec);
+        gw_str_printf(&all, "%s%s", i ? ", " : "presets: ", name);
+        if (d >= limit) continue;
+        limit = d;
+        best = name;
+    }
+    gw_diag *g = gw_diag_add(cli->diags, GW_ERROR, GW_ERR_CONFIG, "model-preset", (gw_where){0},
+                             "'%.80s' is no run file, no model directory and no preset", spec);
+    gw_diag_detail(cli->diags, g, "%s", gw_str_c(&all));
+    if (best) gw_diag_hint(cli->diags, g, "did you mean %s?", best);
+    gw_str_release(&all);
+    return GW_ERR_CONFIG;
+}
+
+static void add_quoted(gw_str *out, const char *text) {
+    gw_str_add_char(out, '"');
+    for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
+        if (*p == '"' || *p == '\\')
+            gw_str_printf(out, "\\%c", *p);
+        else if (*p < 0x20)
+            gw_str_printf(out, "\\x%02x", *p);
+        else
+            gw_str_add_char(out, (char)*p);
+    }
+    gw_str_add_char(out, '"');
+}
+
+/* The run that is assumed of a model alone. */
+static gw_status assume(gw_cli *cli, const char *key, const char *spec, int64_t positions,
+                        gw_runfile *rf) {
+    gw_str text = {0};
+    gw_str_printf(&text, "model:\n  %s: ", key);
+    add_quoted(&text, spec);
+    gw_str_printf(&text, "\ntrain:\n  seq_len: %lld\nprecision:\n  compute: bf16\n",
+                  (long long)GW_MIN(positions, LONGEST));
+    const char *const *sets = NULL;
+    int nsets = gw_cli_list(cli, "set", &sets);
+    char *name = gw_arena_printf(cli->arena, "the run assumed of %s", spec);
+    gw_status st =
+        gw_runfile_parse(rf, name, gw_str_c(&text), (int64_t)text.len, sets, nsets, cli->diags);
+    gw_str_release(&text);
+    return st;
+}
+
+static gw_status load(gw_target *t, gw_cli *cli, const char *spec) {
+    bool yaml = strcmp(spec, "-") == 0 || gw_str_ends(spec, ".yaml") || gw_str_ends(spec, ".yml");
+    bool path = gw_path_is_dir(spec) || gw_str_ends(spec, ".gguf");
+    gw_model m;
+    if (!path && (yaml || gw_path_exists(spec))) return gw_cli_runfile(cli, spec, &t->rf);
+    t->assumed = true;
+    if (path) {
+        GW_TRY(gw_setup_read_model(spec, &m, cli->diags));
+        return assume(cli, "path", spec, m.max_positions, &t->rf);
+    }
+    if (!gw_model_preset(spec, &m)) return unknown_name(cli, spec);
+    return assume(cli, "preset", spec, m.max_positions, &t->rf);
+}
+
+static const char *name_of(const gw_target *t, const char *spec) {
+    if (t->assumed) return spec;
+    if (t->rf.model.source == GW_RF_PRESET) return t->rf.model.preset;
+    return strcmp(spec, "-") == 0 ? "standard input" : spec;
+}
+
+gw_status gw_target_init(gw_target *t, gw_cli *cli, const char *spec) {
+    memset(t, 0, sizeof *t);
+    gw_status st = load(t, cli, spec);
+    if (st == GW_OK) st = gw_setup_init(&t->setup, &t->rf, false, cli->diags);
+    if (st != GW_OK) {
+        gw_runfile_release(&t->rf);
+        return st;
+    }
+    gw_memo_init(&t->memo, &t->setup.machine);
+    t->setup.train.workspace = t->setup.forward.workspace = gw_memo_workspace;
+    t->setup.train.workspace_user = t->setup.forward.workspace_user = &t->memo;
+    t->name = name_of(t, spec);
+    return GW_OK;
+}
+
+void gw_target_release(gw_target *t) {
+    gw_memo_release(&t->memo);
+    gw_setup_release(&t->setup);
+    gw_runfile_release(&t->rf);
+}
+
+void gw_target_describe(const gw_target *t, gw_str *out) {
+    const gw_runfile *rf = &t->rf;
+    bool small = rf->precision.compute != GW_RF_FP32;
+    gw_str_printf(out, "train.seq_len %lld, train.micro_batch %lld, train.accumulate %lld",
+                  (long long)rf->train.seq_len, (long long)rf->train.micro_batch,
+                  (long long)rf->train.accumulate);
+    gw_str_printf(out, ", precision.compute %s (", gw_runfile_word(rf, "precision.compute"));
+    if (small) gw_str_printf(out, "master %s, ", gw_runfile_word(rf, "precision.master"));
+    gw_str_printf(out, "gradients %s, moments %s)", gw_runfile_word(rf, "precision.gradients"),
+                  gw_runfile_word(rf, "precision.moments"));
+    gw_str_printf(out, ", optimizer.name %s, recompute.policy %s",
+                  gw_runfile_word(rf, "optimizer.name"), gw_runfile_word(rf, "recompute.policy"));
+}
+
+gw_status gw_target_ledger(const gw_setup *s, gw_ledger *l, gw_diags *dg) {
+    gw_graph step, valid;
+    gw_compile_report report;
+    const gw_runfile *rf = s->rf;
+    GW_TRY(gw_setup_program(s, true, NULL, &step, &report, dg));
+    bool validates = rf->data.valid != NULL;
+    if (validates) {
+        gw_status st = gw_setup_program(s, false, NULL, &valid, NULL, dg);
+        if (st != GW_OK) {
+            gw_graph_release(&step);
+            return st;
+        }
+    }
+    gw_loader_options ring = {.micro_batch = rf->train.micro_batch,
+                              .accumulate = rf->train.accumulate,
+                              .dp_size = 1,
+                              .prefetch = rf->data.prefetch_steps};
+    gw_ledger_input in = {.program = &step,
+                          .report = &report,
+                          .valid = validates ? &valid : NULL,
+                          .model = &s->model,
+                          .machine = &s->machine,
+                          .fixed = {.data_bytes = gw_loader_bytes_for(rf->train.seq_len, &ring)}};
+    gw_ledger_init(l, &in);
+    gw_graph_release(&step);
+    if (validates) gw_graph_release(&valid);
+    return GW_OK;
+}

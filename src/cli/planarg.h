@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `plan` and `program` are asked about: a run file, or a model alone with stated defaults for
+// the run.
+#ifndef GW_CLI_PLANARG_H
+#define GW_CLI_PLANARG_H
+
+#include "cli/command.h" /* gw_cli */
+#include "plan/ledger.h" /* gw_ledger */
+#include "plan/memo.h"   /* gw_memo */
+#include "train/setup.h" /* gw_runfile, gw_setup */
+
+/* A run and its model, ready to be compiled; kernel questions are remembered. Stays where it was
+ * initialised. */
+typedef struct gw_target {
+    gw_runfile rf;
+    gw_setup setup;
+    gw_memo memo;
+    const char *name; /* for headings */
+    bool assumed;     /* no run file: the run's keys are defaults */
+} gw_target;
+
+/* `spec` is RUN.yaml, "-", a preset, a Hugging Face directory or a .gguf file; --set is applied in
+ * every case. Not to be released after a failure. An unknown word is GW_ERR_CONFIG with the nearest
+ * preset. */
+GW_WARN_UNUSED gw_status gw_target_init(gw_target *t, gw_cli *cli, const char *spec);
+void gw_target_release(gw_target *t);
+
+/* "train.seq_len 4096, train.micro_batch 1, ...": the values that shape the plan, as they stand. */
+void gw_target_describe(const gw_target *t, gw_str *out);
+
+/* Compiles the step of `s` (and its validation, if the run has one) and reads the ledger. Leave
+ * nothing behind but l. */
+GW_WARN_UNUSED gw_status gw_target_ledger(const gw_setup *s, gw_ledger *l, gw_diags *dg);
+
+#endif

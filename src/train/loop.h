@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// A whole training run: steps, validations, checkpoints, and everything in the run directory.
+#ifndef GW_TRAIN_LOOP_H
+#define GW_TRAIN_LOOP_H
+
+#include <jansson.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "base/diag.h"     /* gw_status, gw_diags */
+#include "train/runfile.h" /* gw_runfile */
+
+typedef struct gw_train_opts {
+    const char *out_dir; /* the run directory; made if needed */
+    bool resume;         /* continue from its newest whole checkpoint; begins anew if it has none */
+    int64_t until;       /* stop after this step, validated and saved; 0 = the run file's steps */
+    FILE *progress;      /* the live line and what people read; NULL: silent */
+    /* Read between steps: not 0 means finish this step, save, stop. NULL: never. */
+    const volatile sig_atomic_t *stop;
+} gw_train_opts;
+
+/* Trains as the run file says. Refused (GW_ERR_USAGE) when out_dir already holds a run and `resume`
+ * is false. *summary receives what summary.json holds, also when the run was stopped: a new
+ * reference, or NULL on errors. GW_ERR_INTERRUPTED: stopped by `stop`, saved, resumable. On
+ * GW_ERR_NUMERIC and failures to write, earlier checkpoints are intact. */
+GW_WARN_UNUSED gw_status gw_train_run(gw_runfile *rf, const gw_train_opts *opts, json_t **summary,
+                                      gw_diags *dg);
+
+#endif

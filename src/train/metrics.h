@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// metrics.jsonl and tb/: what a run measured, a line a step, for scripts and for TensorBoard.
+#ifndef GW_TRAIN_METRICS_H
+#define GW_TRAIN_METRICS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h" /* gw_arena */
+#include "base/diag.h"  /* gw_status, gw_diags */
+
+/* One step. Numbers that are not finite become null. */
+typedef struct gw_metrics_step {
+    int64_t step;
+    double loss; /* nats a token */
+    double lr, grad_norm;
+    int64_t tokens; /* since the beginning of the run */
+    double tokens_per_s, step_s, mfu, data_wait_s;
+    double loss_scale; /* 0: left out */
+    int64_t skipped;   /* batches skipped since the step before; 0: left out */
+} gw_metrics_step;
+
+typedef struct gw_metrics gw_metrics;
+
+/* Opens DIR/metrics.jsonl for appending and a new event file in DIR/tb. With resumed >= 0, lines of
+ * later steps are removed first, so that no step is there twice. */
+GW_WARN_UNUSED gw_status gw_metrics_open(const char *dir, int64_t resumed, gw_metrics **out,
+                                         gw_diags *dg);
+/* Allocates nothing. */
+GW_WARN_UNUSED gw_status gw_metrics_add(gw_metrics *m, const gw_metrics_step *s, gw_diags *dg);
+/* valid_bpb NaN: left out (no tokenizer). */
+GW_WARN_UNUSED gw_status gw_metrics_valid(gw_metrics *m, int64_t step, double loss, double bpb,
+                                          gw_diags *dg);
+GW_WARN_UNUSED gw_status gw_metrics_close(gw_metrics *m, gw_diags *dg);
+
+/* Removes what stands after step `last`, and a last line that a crash cut short. Writes a new file
+ * and renames it; does nothing when nothing is to be removed or there is no file. */
+GW_WARN_UNUSED gw_status gw_metrics_truncate(const char *path, int64_t last, gw_diags *dg);
+
+/* A whole run read back, for the report. Arrays are in the arena. */
+typedef struct gw_history {
+    gw_metrics_step *steps;
+    int64_t nsteps;
+    struct gw_history_valid {
+        int64_t step;
+        double loss, bpb; /* NaN where absent */
+    } * valid;
+    int64_t nvalid;
+} gw_history;
+GW_WARN_UNUSED gw_status gw_metrics_read(const char *path, gw_arena *a, gw_history *out,
+                                         gw_diags *dg);
+
+#endif

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// When each op ran: totals over a run, and the last few steps in full for a timeline.
+#ifndef GW_TRAIN_OPTIMES_H
+#define GW_TRAIN_OPTIMES_H
+
+#include <stdint.h>
+
+#include "run/exec.h" /* gw_exec, gw_segment */
+
+enum {
+    GW_OPTIMES_STEPS = 3, /* steps kept in full */
+    GW_OPTIMES_MICRO = 8, /* micro-batches kept of each */
+};
+
+typedef struct gw_optimes gw_optimes;
+
+/* For executor x, borrowed, whose step has `micro_batches`. Everything is allocated here. */
+gw_optimes *gw_optimes_new(const gw_exec *x, int64_t micro_batches);
+void gw_optimes_free(gw_optimes *t);
+
+/* After a segment ran: takes its ops' times. `micro`: which micro-batch (segment LOOP). */
+void gw_optimes_take(gw_optimes *t, gw_segment seg, int64_t micro);
+
+typedef struct gw_optimes_total {
+    int64_t ns, runs;
+} gw_optimes_total;
+gw_optimes_total gw_optimes_of(const gw_optimes *t, gw_oid o);
+
+/* Events kept, oldest first: op, start from the beginning of its step, duration; false past the
+ * end. `step` counts from 0 for the oldest kept. */
+typedef struct gw_optimes_event {
+    gw_oid op;
+    int step;
+    int64_t start_ns, ns;
+} gw_optimes_event;
+bool gw_optimes_event_at(const gw_optimes *t, int64_t i, gw_optimes_event *out);
+
+/* FLOPs by the descriptors of all ops launched so far, and the number of steps begun. */
+double gw_optimes_flops(const gw_optimes *t);
+int64_t gw_optimes_steps(const gw_optimes *t);
+
+#endif

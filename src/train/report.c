@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// Planned against measured: the figures, as JSON and as a table.
+//
+// Planned figures come from the compiled program (arena bytes, FLOPs of its ops), measured ones
+// from the run (what the executor reserved and bound, the process's Pss, what was launched, how
+// long it took). Times are medians of the steps this process took, without the first where there
+// are more, since that one touches memory for the first time.
+#include "train/report.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/io.h"    /* gw_path_join */
+#include "base/str.h"   /* gw_fmt_bytes */
+#include "base/term.h"  /* gw_table */
+#include "run/memory.h" /* gw_memory_pss */
+
+/* ---- figures ---- */
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static double median(double *x, int64_t n) {
+    if (n == 0) return (double)NAN;
+    qsort(x, (size_t)n, sizeof *x, ascending);
+    return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
+}
+
+static void take_times(gw_report_facts *f, const gw_history *h, int64_t after, gw_arena *a) {
+    int64_t first = 0, n = 0;
+    while (first < h->nsteps && h->steps[first].step <= after) first++;
+    if (h->nsteps - first > 2) first++;
+    double *step = gw_arena_new(a, double, h->nsteps + 1);
+    double *rate = gw_arena_new(a, double, h->nsteps + 1);
+    double *wait = gw_arena_new(a, double, h->nsteps + 1);
+    for (int64_t i = first; i < h->nsteps; i++) {
+        if (!isfinite(h->steps[i].step_s) || !isfinite(h->steps[i].tokens_per_s)) continue;
+        step[n] = h->steps[i].step_s;
+        rate[n] = h->steps[i].tokens_per_s;
+        wait[n++] = h->steps[i].data_wait_s;
+    }
+    f->step_s = median(step, n);
+    f->tokens_per_s = median(rate, n);
+    f->data_wait_s = median(wait, n);
+}
+
+static const char *last_part(const char *path, gw_arena *a) {
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    size_t from = n;
+    while (from > 0 && path[from - 1] != '/') from--;
+    return gw_arena_strndup(a, path + from, n - from);
+}
+
+static void take_plan(gw_report_facts *f, const gw_session *s) {
+    gw_ledger l;
+    gw_report_ledger(s, &l);
+    f->planned_arena_bytes = gw_session_planned_bytes(s);
+    f->measured_arena_bytes = gw_session_arena_bytes(s);
+    f->lower_bound_bytes = l.lower_bound_bytes;
+    f->persistent_bytes = l.persistent_bytes;
+    f->program_bytes = s->program_bytes;
+    f->data_bytes = l.fixed.data_bytes;
+    f->planned_process_bytes = f->program_bytes + l.total_bytes;
+    f->measured_process_bytes = gw_memory_pss();
+    f->model_flops = l.flops.model;
+    f->planned_flops = l.flops.hardware;
+    gw_ledger_release(&l);
+}
+
+gw_report_facts gw_report_facts_of(const gw_session *s, const gw_history *h, const char *run_dir,
+                                   gw_arena *a) {
+    gw_report_facts f = {.name = last_part(run_dir, a),
+                         .status = s->step >= s->rf->train.steps ? "complete" : "interrupted",
+                         .steps = s->step,
+                         .planned_steps = s->rf->train.steps,
+                         .tokens = s->tokens,
+                         .parameters = gw_model_count(&s->setup.model),
+                         .valid_loss = (double)NAN,
+                         .valid_bpb = (double)NAN,
+                         .loss = (double)NAN};
+    take_plan(&f, s);
+    double per_token = gw_model_flops_per_token(&s->setup.model, s->rf->train.seq_len, false);
+    int64_t ran = s->times ? gw_optimes_steps(s->times) : 0;
+    f.measured_flops = ran > 0 ? gw_optimes_flops(s->times) / (double)ran : (double)NAN;
+    f.peak_flops =
+        gw_report_peak_flops(&s->setup.machine, s->setup.train.compute, a, &f.peak_source);
+    f.least_step_s = f.planned_flops / f.peak_flops;
+    take_times(&f, h, s->resumed, a);
+    f.mfu = per_token * f.tokens_per_s / f.peak_flops;
+    if (h->nsteps > 0) f.loss = h->steps[h->nsteps - 1].loss;
+    if (h->nvalid > 0) {
+        f.valid_loss = h->valid[h->nvalid - 1].loss;
+        f.valid_bpb = h->valid[h->nvalid - 1].bpb;
+    }
+    return f;
+}
+
+/* ---- JSON ---- */
+
+static json_t *real(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+
+static void set_int(json_t *o, const char *key, int64_t x) {
+    json_object_set_new(o, key, json_integer((json_int_t)x));
+}
+
+static void set_real(json_t *o, const char *key, double x) { json_object_set_new(o, key, real(x)); }
+
+json_t *gw_report_summary_json(const gw_report_facts *f) {
+    json_t *o = json_object(), *planned = json_object(), *measured = json_object();
+    json_object_set_new(o, "name", json_string(f->name));
+    json_object_set_new(o, "status", json_string(f->status));
+    set_int(o, "steps", f->steps);
+    set_int(o, "tokens", f->tokens);
+    set_int(o, "parameters", f->parameters);
+    set_real(o, "loss", f->loss);
+    set_real(o, "valid_loss", f->valid_loss);
+    set_real(o, "valid_bpb", f->valid_bpb);
+    set_int(planned, "arena_bytes", f->planned_arena_bytes);
+    set_int(planned, "arena_lower_bound_bytes", f->lower_bound_bytes);
+    set_int(planned, "process_bytes", f->planned_process_bytes);
+    set_real(planned, "flops", f->planned_flops);
+    set_real(planned, "model_flops", f->model_flops);
+    set_real(planned, "least_step_s", f->least_step_s);
+    set_int(measured, "arena_bytes", f->measured_arena_bytes);
+    set_int(measured, "process_bytes", f->measured_process_bytes);
+    set_int(measured, "program_bytes_before_arena", f->program_bytes);
+    set_real(measured, "flops", f->measured_flops);
+    set_real(measured, "step_s", f->step_s);
+    set_real(measured, "tokens_per_s", f->tokens_per_s);
+    set_real(measured, "data_wait_s", f->data_wait_s);
+    set_real(measured, "mfu", f->mfu);
+    set_real(measured, "seconds", f->seconds);
+    json_object_set_new(o, "planned", planned);
+    json_object_set_new(o, "measured", measured);
+    set_real(o, "peak_flops", f->peak_flops);
+    json_object_set_new(o, "peak_source", json_string(f->peak_source));
+    return o;
+}
+
+/* ---- the closing table ---- */
+
+static const char *flops_text(gw_arena *a, double x) {
+    char buf[32];
+    return isfinite(x) ? gw_arena_printf(a, "%sFLOP", gw_fmt_si(buf, x)) : "-";
+}
+
+static const char *time_text(gw_arena *a, const char *before, double x) {
+    char buf[32];
+    return isfinite(x) ? gw_arena_printf(a, "%s%s", before, gw_fmt_seconds(buf, x)) : "-";
+}
+
+static const char *bytes_text(gw_arena *a, int64_t n, bool exact) {
+    char buf[32], count[40];
+    if (exact) return gw_arena_printf(a, "%s (%s)", gw_fmt_bytes(buf, n), gw_fmt_count(count, n));
+    return gw_arena_strdup(a, gw_fmt_bytes(buf, n));
+}
+
+static const char *off_text(gw_arena *a, double planned, double measured) {
+    if (!isfinite(measured) || !(planned > 0)) return "";
+    double off = (measured / planned - 1) * 100;
+    return measured == planned ? "equal" : gw_arena_printf(a, "%+.1f %%", off);
+}
+
+void gw_report_table(const gw_report_facts *f, FILE *out) {
+    gw_arena a = {0};
+    gw_table *t = gw_table_new("lrrr");
+    gw_table_row(t, "", "planned", "measured", "");
+    gw_table_row(t, "arena", bytes_text(&a, f->planned_arena_bytes, true),
+                 bytes_text(&a, f->measured_arena_bytes, true),
+                 off_text(&a, (double)f->planned_arena_bytes, (double)f->measured_arena_bytes));
+    gw_table_row(t, "process memory", bytes_text(&a, f->planned_process_bytes, false),
+                 bytes_text(&a, f->measured_process_bytes, false),
+                 off_text(&a, (double)f->planned_process_bytes, (double)f->measured_process_bytes));
+    gw_table_row(t, "work of a step", flops_text(&a, f->planned_flops),
+                 flops_text(&a, f->measured_flops),
+                 off_text(&a, f->planned_flops, f->measured_flops));
+    gw_table_row(t, "time of a step", time_text(&a, "at least ", f->least_step_s),
+                 time_text(&a, "", f->step_s), "");
+    gw_table_print(t, out, "");
+    gw_table_free(t);
+    if (isfinite(f->mfu)) {
+        char rate[32], peak[32];
+        fprintf(out, "%stokens/s; MFU %.1f %% of %sFLOP/s = %s\n", gw_fmt_si(rate, f->tokens_per_s),
+                f->mfu * 100, gw_fmt_si(peak, f->peak_flops), f->peak_source);
+    }
+    gw_arena_release(&a);
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// The run file: everything a run is, as a plain struct, with the place in the file of each value.
+//
+// One table (runfile.def) gives each key its C field, type, default, unit, range and meaning; the
+// parser, `gradwright config`, the JSON Schema, docs/keys.md and the shell completions are readers
+// of that table. A key's path is its C field: "train.micro_batch" is rf->train.micro_batch.
+//
+// After gw_runfile_load every field holds its given, default or derived value, and every fault that
+// the file alone shows has been reported. What needs the tokenizer is settled by
+// gw_runfile_resolve.
+#ifndef GW_TRAIN_RUNFILE_H
+#define GW_TRAIN_RUNFILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h" /* gw_arena */
+#include "base/diag.h"  /* gw_status, gw_diags, gw_where */
+#include "base/str.h"   /* gw_str */
+
+typedef enum gw_rf_source { GW_RF_FAMILY, GW_RF_PRESET, GW_RF_PATH } gw_rf_source;
+typedef enum gw_rf_family {
+    GW_RF_GPT2,
+    GW_RF_LLAMA,
+    GW_RF_QWEN2,
+    GW_RF_QWEN3,
+    GW_RF_MISTRAL,
+} gw_rf_family;
+typedef enum gw_rf_rope { GW_RF_ROPE_NONE, GW_RF_ROPE_LINEAR, GW_RF_ROPE_LLAMA3 } gw_rf_rope;
+typedef enum gw_rf_optimizer { GW_RF_ADAMW, GW_RF_SGD, GW_RF_MUON } gw_rf_optimizer;
+typedef enum gw_rf_schedule {
+    GW_RF_CONSTANT,
+    GW_RF_LINEAR,
+    GW_RF_COSINE,
+    GW_RF_WSD,
+} gw_rf_schedule;
+typedef enum gw_rf_compute { GW_RF_FP32, GW_RF_BF16, GW_RF_FP16 } gw_rf_compute;
+/* How a value is kept: in float32, in precision.compute, or not at all. */
+typedef enum gw_rf_store { GW_RF_STORE_FLOAT32, GW_RF_STORE_COMPUTE, GW_RF_STORE_NONE } gw_rf_store;
+typedef enum gw_rf_recompute {
+    GW_RF_RECOMPUTE_NONE,
+    GW_RF_RECOMPUTE_SELECTIVE,
+    GW_RF_RECOMPUTE_FULL,
+    GW_RF_RECOMPUTE_OPS,
+    GW_RF_RECOMPUTE_BUDGET,
+} gw_rf_recompute;
+
+typedef struct gw_rf_strings {
+    const char *const *items;
+    int64_t count;
+} gw_rf_strings;
+typedef struct gw_rf_pair {
+    double a, b;
+} gw_rf_pair;
+
+/* model: exactly one of family, preset, path (`source` says which). With a family or a preset the
+ * fields below hold the whole model: a preset's dimensions fill what was not given. With a path
+ * none of the dimensions may be set, and their fields mean nothing. */
+typedef struct gw_rf_model {
+    gw_rf_source source; /* not a key: which of the next three was given */
+    gw_rf_family family; /* given, or the preset's; numbered like gw_family */
+    const char *preset;  /* or NULL */
+    const char *path;    /* Hugging Face directory or .gguf file, or NULL */
+    bool load_weights;   /* with path: start from its weights, not only its shape */
+    int64_t layers, hidden, heads;
+    int64_t kv_heads; /* = heads unless given */
+    int64_t head_dim; /* = hidden / heads unless given */
+    int64_t ffn;
+    int64_t vocab; /* 0 = auto: the tokenizer's size, set by gw_runfile_resolve */
+    int64_t max_positions;
+    double norm_eps;
+    double rope_theta;
+    struct {
+        gw_rf_rope type;
+        double factor, low_freq_factor, high_freq_factor;
+        int64_t original_max_positions;
+    } rope_scaling;
+    bool tie_embeddings;
+    int64_t sliding_window; /* tokens; 0 = none */
+    bool attention_bias, mlp_bias;
+    double dropout;
+    double init_std;
+} gw_rf_model;
+
+typedef struct gw_rf_data {
+    const char *train;     /* Megatron prefix (train.bin, train.idx), or NULL */
+    const char *valid;     /* likewise */
+    const char *tokenizer; /* a path, or "bytes"; NULL = model.path's own */
+    bool pack;
+    bool mask_first_label;
+    int64_t prefetch_steps;
+} gw_rf_data;
+
+typedef struct gw_rf_train {
+    int64_t steps;
+    int64_t micro_batch;  /* sequences per forward pass of a rank */
+    int64_t accumulate;   /* micro-batches per step of a rank */
+    int64_t global_batch; /* = micro_batch x accumulate x dp, always consistent after load */
+    int64_t seq_len;
+    int64_t seed;
+    int64_t threads;       /* 0 = auto: the cores this process may use */
+    int64_t log_every;     /* steps */
+    int64_t valid_every;   /* steps; 0 = only at the end */
+    int64_t valid_batches; /* micro-batches per validation; 0 = the whole set */
+} gw_rf_train;
+
+typedef struct gw_rf_optim {
+    gw_rf_optimizer name;
+    double lr;
+    gw_rf_pair betas;
+    double eps, weight_decay, momentum;
+    bool nesterov;
+    double clip_norm; /* 0 = off */
+    gw_rf_schedule schedule;
+    int64_t warmup_steps, decay_steps;
+    double min_lr_ratio;
+    double muon_lr, muon_momentum;
+    int64_t muon_ns_steps;
+} gw_rf_optim;
+
+typedef struct gw_rf_precision {
+    gw_rf_compute compute;
+    gw_rf_store gradients; /* FLOAT32 or COMPUTE */
+    gw_rf_store master;    /* FLOAT32 or NONE; with fp32 compute the weights are their own master */
+    gw_rf_store moments;   /* FLOAT32 or COMPUTE */
+    bool stochastic_rounding;
+    double loss_scale; /* 0 = dynamic; only fp16 */
+    double loss_scale_init;
+    int64_t loss_scale_window; /* good steps before a dynamic scale doubles */
+} gw_rf_precision;
+
+typedef struct gw_rf_layout {
+    int64_t dp; /* at least 1 after load */
+} gw_rf_layout;
+
+typedef struct gw_rf_recompute_section {
+    gw_rf_recompute policy;
+    gw_rf_strings ops; /* op names, with policy `ops` */
+    int64_t budget;    /* bytes of the arena, with policy `budget` */
+} gw_rf_recompute_section;
+
+typedef struct gw_rf_checkpoint {
+    int64_t every;     /* steps; 0 = only at the end */
+    int64_t keep_last; /* 0 = keep all */
+} gw_rf_checkpoint;
+
+typedef struct gw_runfile {
+    gw_rf_model model;
+    gw_rf_data data;
+    gw_rf_train train;
+    gw_rf_optim optimizer;
+    gw_rf_precision precision;
+    gw_rf_layout layout;
+    gw_rf_recompute_section recompute;
+    gw_rf_checkpoint checkpoint;
+
+    gw_arena arena;           /* owns every string above */
+    const char *file;         /* as named in diagnostics */
+    struct gw_rf_mark *marks; /* one per key: was it set, and where */
+} gw_runfile;
+
+/* Reads a run file ("-": standard input) and `--set` overrides ("train.steps=10": the value is
+ * YAML). Reports all faults, each with its place, then fails with GW_ERR_CONFIG (GW_ERR_IO when the
+ * file cannot be read). rf need not be initialised; release it also after a failure. */
+GW_WARN_UNUSED gw_status gw_runfile_load(gw_runfile *rf, const char *path, const char *const *sets,
+                                         int nsets, gw_diags *dg);
+/* The same from text in memory; `name` stands for the file in diagnostics. */
+GW_WARN_UNUSED gw_status gw_runfile_parse(gw_runfile *rf, const char *name, const char *text,
+                                          int64_t len, const char *const *sets, int nsets,
+                                          gw_diags *dg);
+void gw_runfile_release(gw_runfile *rf);
+
+/* Settles what needs the tokenizer: model.vocab `auto` becomes `tokenizer_vocab`; a model.vocab
+ * smaller than it is refused at its line. tokenizer_vocab 0 = unknown (auto stays 0). */
+GW_WARN_UNUSED gw_status gw_runfile_resolve(gw_runfile *rf, int64_t tokenizer_vocab, gw_diags *dg);
+
+/* Was the key ("train.accumulate") given in the file or by --set? Unknown names panic. */
+bool gw_runfile_is_set(const gw_runfile *rf, const char *key);
+/* Where the key's value stands: file, line, column; for an override the file is
+ * "--set train.accumulate=4"; for a key not given, its section's place or just the file. */
+gw_where gw_runfile_where(const gw_runfile *rf, const char *key);
+/* Adds a GW_ERR_CONFIG error at the key's place and returns it (for detail and hint). */
+gw_diag *gw_runfile_error(const gw_runfile *rf, gw_diags *dg, const char *key, const char *id,
+                          const char *fmt, ...) GW_PRINTF(5, 6);
+/* Fails with "data.train is needed by `gradwright train`" when the key was not given. */
+GW_WARN_UNUSED gw_status gw_runfile_require(const gw_runfile *rf, const char *key,
+                                            const char *command, gw_diags *dg);
+
+/* The name of an enumerated key's present value: gw_runfile_word(rf, "optimizer.schedule") is
+ * "cosine". Panics for a key that is not enumerated. */
+const char *gw_runfile_word(const gw_runfile *rf, const char *key);
+
+/* Appends the run file as it stands, every key in the table's order, re-readable by
+ * gw_runfile_load. With `comments` each key has its unit and meaning, and keys without effect in
+ * this configuration appear as comments; otherwise they are left out. */
+void gw_runfile_yaml(const gw_runfile *rf, bool comments, gw_str *out);
+/* The same as one JSON object of sections; keys without effect are left out. */
+void gw_runfile_json(const gw_runfile *rf, gw_str *out);
+
+/* References generated from the table. */
+void gw_runfile_schema(gw_str *out);  /* JSON Schema, draft 2020-12 */
+void gw_runfile_keys_md(gw_str *out); /* docs/keys.md */
+
+/* The table for shells and tests: key names in order; count in *n. Borrowed for ever. */
+const char *const *gw_runfile_keys(int *n);
+/* Appends the values that completion can offer for a key, space-separated: those of an enumerated
+ * or boolean key, the word of one like "auto"; nothing for others. */
+void gw_runfile_key_words(const char *key, gw_str *out);
+/* Names that other trainers use: *name and the key here (*key), i from 0; false past the end. */
+bool gw_runfile_alias(int i, const char **name, const char **key);
+
+#endif

@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one key of a run file implies for another: derived values, contradictions, keys without
+// effect.
+//
+// Three steps, in this order. First the source of the model is settled, because half of the keys
+// hang on it. Then each key that was given is asked whether anything reads it in this configuration
+// (the `when` column of runfile.def): if nothing does, it is refused, since a key that is silently
+// ignored is a run other than the one meant. Then values that were not given are derived from those
+// that were, and the sums that must agree are checked.
+//
+// A check is left out when a key it hangs on is already marked bad, so that one mistake gives one
+// message. A preset is opened up here: its dimensions become the values of the keys that were not
+// given. What needs other files (the tokenizer, a model directory) is left to those who read them.
+#include <string.h> /* strchr */
+
+#include "model/model.h"       /* gw_model_preset, gw_model_defaults */
+#include "train/runfile_key.h" /* gw_rf_keys */
+
+// ------------------------------------------------------------------ conditions of the table
+
+/* Is the family known? settle_source sets it from model.family or from the preset. */
+static bool family_known(const gw_runfile *rf) {
+    static const char *const keys[] = {"model.family", "model.preset", "model.path"};
+    const gw_rf_mark *m = &rf->marks[gw_rf_key_find(keys[rf->model.source])];
+    return rf->model.source != GW_RF_PATH && m->set && !m->bad;
+}
+
+/* May the model be of this family? True also when nobody knows. */
+static bool may_be(const gw_runfile *rf, gw_rf_family f) {
+    return !family_known(rf) || rf->model.family == f;
+}
+
+/* May it be another? True also when nobody knows. */
+static bool may_be_other_than(const gw_runfile *rf, gw_rf_family f) {
+    return !family_known(rf) || rf->model.family != f;
+}
+
+#define ALWAYS    true
+#define FROM_PATH (rf->model.source == GW_RF_PATH)
+#define HAS_DIMS  (rf->model.source != GW_RF_PATH)
+#define MAY_BE(f) may_be(rf, f)
+#define NOT(f)    may_be_other_than(rf, f)
+#define ROPE_LLAMA3                                                                                \
+    (HAS_DIMS && NOT(GW_RF_GPT2) && rf->model.rope_scaling.type == GW_RF_ROPE_LLAMA3)
+#define PURE_BF16     (rf->precision.compute == GW_RF_BF16 && rf->precision.master == GW_RF_STORE_NONE)
+#define DYNAMIC_SCALE (rf->precision.compute == GW_RF_FP16 && rf->precision.loss_scale == 0.0)
+
+bool gw_rf_effective(const gw_runfile *rf, int key) {
+    int i = 0;
+#define GW_GROUP(path, meaning)
+#define GW_KEY(field, TYPE, fallback, check, unit, when, only, meaning)                            \
+    if (i++ == key) return (when);
+#include "train/runfile.def"
+#undef GW_GROUP
+#undef GW_KEY
+    return true;
+}
+
+// ------------------------------------------------------------------ small questions
+
+static const gw_rf_mark *mark(const gw_runfile *rf, const char *key) {
+    return &rf->marks[gw_rf_key_find(key)];
+}
+
+static bool is_set(const gw_runfile *rf, const char *key) { return mark(rf, key)->set; }
+
+static bool is_bad(const gw_runfile *rf, const char *key) { return mark(rf, key)->bad; }
+
+static bool given_well(const gw_runfile *rf, const char *key) {
+    return mark(rf, key)->set && !mark(rf, key)->bad;
+}
+
+// ------------------------------------------------------------------ the model's source
+
+_Static_assert((int)GW_RF_GPT2 == (int)GW_FAMILY_GPT2 && (int)GW_RF_LLAMA == (int)GW_FAMILY_LLAMA &&
+                   (int)GW_RF_QWEN2 == (int)GW_FAMILY_QWEN2 &&
+                   (int)GW_RF_QWEN3 == (int)GW_FAMILY_QWEN3 &&
+                   (int)GW_RF_MISTRAL == (int)GW_FAMILY_MISTRAL,
+               "families are numbered as the model builder numbers them");
+
+static void unknown_preset(gw_runfile *rf, gw_diags *dg) {
+    gw_diag *g = gw_runfile_error(rf, dg, "model.preset", "config-value",
+                                  "there is no preset '%.60s'", rf->model.preset);
+    const char *best = NULL, *name;
+    int limit = 6;
+    gw_str all = {0};
+    for (int i = 0; (name = gw_model_preset_name(i)) != NULL; i++) {
+        gw_str_printf(&all, "%s%s", i ? ", " : "presets: ", name);
+        int d = gw_str_distance(name, rf->model.preset);
+        if (d >= limit) continue;
+        limit = d;
+        best = name;
+    }
+    gw_diag_detail(dg, g, "%s", gw_str_c(&all));
+    if (best) gw_diag_hint(dg, g, "did you mean %s?", best);
+    gw_str_release(&all);
+    rf->marks[gw_rf_key_find("model.preset")].bad = true;
+}
+
+static void settle_preset(gw_runfile *rf, gw_diags *dg) {
+    gw_model m;
+    if (!given_well(rf, "model.preset")) return;
+    if (!gw_model_preset(rf->model.preset, &m)) {
+        unknown_preset(rf, dg);
+        return;
+    }
+    rf->model.family = (gw_rf_family)m.family;
+    if (!is_set(rf, "model.rope_scaling.type")) /* conditions of the table hang on it */
+        rf->model.rope_scaling.type = m.rope_scaling == GW_ROPE_LINEAR   ? GW_RF_ROPE_LINEAR
+                                      : m.rope_scaling == GW_ROPE_LLAMA3 ? GW_RF_ROPE_LLAMA3
+                                                                         : GW_RF_ROPE_NONE;
+}
+
+static void settle_source(gw_runfile *rf, gw_diags *dg) {
+    static const char *const sources[] = {"model.family", "model.preset", "model.path"};
+    static const gw_rf_source values[] = {GW_RF_FAMILY, GW_RF_PRESET, GW_RF_PATH};
+    int count = 0, last = 0;
+    for (int i = 0; i < 3; i++) {
+        if (!is_set(rf, sources[i])) continue;
+        if (count++ == 0) rf->model.source = values[i];
+        last = i;
+    }
+    bool section_is_bad = rf->marks[gw_rf_nkeys + gw_rf_group_find("model")].bad;
+    if (count == 0 && !section_is_bad) {
+        gw_diag *g = gw_runfile_error(rf, dg, sources[0], "config-missing",
+                                      "the run file does not say which model to train");
+        gw_diag_hint(dg, g,
+                     "give model.family with dimensions, model.preset, or model.path; "
+                     "`gradwright init` prints a run file that works");
+    } else if (count == 1 && rf->model.source == GW_RF_PRESET) {
+        settle_preset(rf, dg);
+    } else if (count > 1) {
+        gw_diag *g = gw_runfile_error(rf, dg, sources[last], "config-conflict",
+                                      "more than one of model.family, model.preset and model.path "
+                                      "is given");
+        gw_diag_hint(dg, g, "keep one; dimensions beside model.preset override it");
+    }
+}
+
+/* Does the key that `only` begins with stand, well-formed or by default? */
+static bool condition_is_sound(const gw_runfile *rf, const char *only) {
+    for (const char *s = only; s && *s; s = strchr(s + 1, ' ')) {
+        char word[64];
+        size_t n = strcspn(s + (*s == ' '), " ");
+        if (n >= sizeof word) continue;
+        memcpy(word, s + (*s == ' '), n);
+        word[n] = 0;
+        int key = gw_rf_key_find(word);
+        if (key >= 0 && rf->marks[key].bad) return false;
+    }
+    return true;
+}
+
+static void refuse_ineffective(const gw_runfile *rf, gw_diags *dg) {
+    bool source_known =
+        is_set(rf, "model.family") + is_set(rf, "model.preset") + is_set(rf, "model.path") == 1 &&
+        (FROM_PATH || family_known(rf));
+    for (int i = 0; i < gw_rf_nkeys; i++) {
+        const gw_rf_key *k = &gw_rf_keys[i];
+        if (!rf->marks[i].set || rf->marks[i].bad || gw_rf_effective(rf, i)) continue;
+        if (!condition_is_sound(rf, k->only)) continue;
+        if (gw_str_starts(k->path, "model.") && !source_known) continue;
+        gw_diag *g =
+            gw_runfile_error(rf, dg, k->path, "config-no-effect",
+                             "%s has no effect here: it is read only if %s", k->path, k->only);
+        gw_diag_hint(dg, g, "remove it, or change the run so that %s", k->only);
+    }
+}
+
+// ------------------------------------------------------------------ model dimensions
+
+static void need_dimension(const gw_runfile *rf, const char *key, gw_diags *dg) {
+    if (is_set(rf, key)) return;
+    gw_diag *g =
+        gw_runfile_error(rf, dg, "model.family", "config-missing", "model.family needs %s", key);
+    gw_diag_hint(dg, g, "give the model's dimensions (layers, hidden, heads), or a model.preset");
+}
+
+static void derive_heads(gw_runfile *rf, gw_diags *dg) {
+    gw_rf_model *m = &rf->model;
+    if (!is_set(rf, "model.kv_heads")) m->kv_heads = m->heads;
+    if (m->heads <= 0 || m->hidden <= 0) return; /* complained about */
+    bool own_width = m->source == GW_RF_PRESET && !is_set(rf, "model.hidden") &&
+                     !is_set(rf, "model.heads"); /* the preset's, divisible or not */
+    if (!is_set(rf, "model.head_dim") && !own_width) {
+        m->head_dim = m->hidden / m->heads;
+        if (m->hidden % m->heads != 0) {
+            gw_diag *g = gw_runfile_error(rf, dg, "model.heads", "config-value",
+                                          "model.hidden %lld does not divide by model.heads %lld",
+                                          (long long)m->hidden, (long long)m->heads);
+            gw_diag_hint(dg, g, "change one of them%s",
+                         gw_rf_effective(rf, gw_rf_key_find("model.head_dim"))
+                             ? ", or give model.head_dim"
+                             : "");
+            return;
+        }
+    }
+    if (m->kv_heads > 0 && m->heads % m->kv_heads != 0) {
+        gw_diag *g = gw_runfile_error(rf, dg, "model.kv_heads", "config-value",
+                                      "model.heads %lld does not divide by model.kv_heads %lld",
+                                      (long long)m->heads, (long long)m->kv_heads);
+        gw_diag_hint(dg, g, "each key and value head serves an equal group of query heads");
+    }
+    if (m->family != GW_RF_GPT2 && !own_width && m->head_dim % 2 != 0) {
+        const char *key = is_set(rf, "model.head_dim") ? "model.head_dim" : "model.heads";
+        gw_diag *g = gw_runfile_error(rf, dg, key, "config-value",
+                                      "heads are %lld wide; rotary positions need an even width",
+                                      (long long)m->head_dim);
+        gw_diag_hint(dg, g, "change model.hidden, model.heads or model.head_dim");
+    }
+}
+
+/* What was not given, from the family's usual constants or from the preset. */
+static void fill_switches(gw_runfile *rf, const gw_model *from) {
+    gw_rf_model *m = &rf->model;
+    if (!is_set(rf, "model.norm_eps")) m->norm_eps = from->norm_eps;
+    if (!is_set(rf, "model.rope_theta")) m->rope_theta = from->rope_theta;
+    if (!is_set(rf, "model.tie_embeddings")) m->tie_embeddings = from->tie;
+    if (!is_set(rf, "model.attention_bias")) m->attention_bias = from->qkv_bias;
+    if (!is_set(rf, "model.mlp_bias")) m->mlp_bias = from->mlp_bias;
+}
+
+static void derive_family(gw_runfile *rf, gw_diags *dg) {
+    gw_rf_model *m = &rf->model;
+    const gw_model defaults = gw_model_defaults((gw_family)m->family);
+    need_dimension(rf, "model.layers", dg);
+    need_dimension(rf, "model.hidden", dg);
+    need_dimension(rf, "model.heads", dg);
+    if (!is_set(rf, "model.ffn"))
+        m->ffn = m->family == GW_RF_GPT2 ? 4 * m->hidden : (8 * m->hidden / 3 + 63) / 64 * 64;
+    fill_switches(rf, &defaults);
+    derive_heads(rf, dg);
+}
+
+/* A preset's dimensions, but for those given. Overriding hidden or heads takes the derived head
+ * width and, where only heads is given, as many key and value heads. */
+static void derive_preset(gw_runfile *rf, gw_diags *dg) {
+    gw_rf_model *m = &rf->model;
+    gw_model p;
+    if (!gw_model_preset(m->preset, &p)) return;
+    bool reshaped = is_set(rf, "model.hidden") || is_set(rf, "model.heads");
+    if (!is_set(rf, "model.layers")) m->layers = p.layers;
+    if (!is_set(rf, "model.hidden")) m->hidden = p.hidden;
+    if (!is_set(rf, "model.heads")) m->heads = p.heads;
+    if (!is_set(rf, "model.ffn")) m->ffn = p.ffn;
+    if (!is_set(rf, "model.vocab")) m->vocab = p.vocab;
+    if (!is_set(rf, "model.sliding_window")) m->sliding_window = p.window;
+    if (!is_set(rf, "model.dropout")) m->dropout = p.dropout;
+    if (!is_set(rf, "model.init_std")) m->init_std = p.init_std;
+    if (!is_set(rf, "model.rope_scaling.type") && p.rope_scaling != GW_ROPE_NONE) {
+        if (!is_set(rf, "model.rope_scaling.factor")) m->rope_scaling.factor = p.rope_factor;
+        if (!is_set(rf, "model.rope_scaling.low_freq_factor"))
+            m->rope_scaling.low_freq_factor = p.rope_low;
+        if (!is_set(rf, "model.rope_scaling.high_freq_factor"))
+            m->rope_scaling.high_freq_factor = p.rope_high;
+        if (!is_set(rf, "model.rope_scaling.original_max_positions"))
+            m->rope_scaling.original_max_positions = p.rope_original;
+    }
+    fill_switches(rf, &p);
+    derive_heads(rf, dg);
+    if (!reshaped && !is_set(rf, "model.head_dim")) m->head_dim = p.head_dim;
+    if (!is_set(rf, "model.heads") && !is_set(rf, "model.kv_heads")) m->kv_heads = p.kv_heads;
+}
+
+static void check_rope(const gw_runfile *rf, gw_diags *dg) {
+    if (!ROPE_LLAMA3 || is_bad(rf, "model.rope_scaling.high_freq_factor") ||
+        is_bad(rf, "model.rope_scaling.low_freq_factor"))
+        return;
+    double lo = rf->model.rope_scaling.low_freq_factor;
+    double hi = rf->model.rope_scaling.high_freq_factor;
+    if (lo < hi) return;
+    gw_diag *g = gw_runfile_error(rf, dg, "model.rope_scaling.high_freq_factor", "config-value",
+                                  "high_freq_factor %g is not above low_freq_factor %g", hi, lo);
+    gw_diag_hint(dg, g, "Llama 3.1 has low_freq_factor: 1 and high_freq_factor: 4");
+}
+
+static void derive_lengths(gw_runfile *rf, gw_diags *dg) {
+    gw_rf_model *m = &rf->model;
+    bool limited = HAS_DIMS && given_well(rf, "model.max_positions");
+    gw_model p;
+    if (m->source == GW_RF_PRESET && family_known(rf) && !is_set(rf, "model.max_positions") &&
+        gw_model_preset(m->preset, &p)) {
+        m->max_positions = p.max_positions;
+        limited = true;
+    }
+    if (!is_set(rf, "train.seq_len"))
+        rf->train.seq_len = limited ? GW_MIN(INT64_C(1024), m->max_positions) : 1024;
+    if (m->source == GW_RF_FAMILY && family_known(rf) && !is_set(rf, "model.max_positions"))
+        m->max_positions =
+            GW_MAX(gw_model_defaults((gw_family)m->family).max_positions, rf->train.seq_len);
+    if (!limited || rf->train.seq_len <= m->max_positions || is_bad(rf, "train.seq_len")) return;
+    gw_diag *g = gw_runfile_error(rf, dg, "train.seq_len", "config-value",
+                                  "train.seq_len %lld is longer than model.max_positions %lld",
+                                  (long long)rf->train.seq_len, (long long)m->max_positions);
+    gw_diag_hint(dg, g, "shorten the sequences, or raise model.max_positions");
+}
+
+// ------------------------------------------------------------------ batch
+
+/* global_batch = micro_batch x accumulate x dp. */
+static void derive_batch(gw_runfile *rf, gw_diags *dg) {
+    gw_rf_train *t = &rf->train;
+    if (is_bad(rf, "train.micro_batch") || is_bad(rf, "train.accumulate") ||
+        is_bad(rf, "train.global_batch") || is_bad(rf, "layout.dp"))
+        return;
+    bool has_micro = is_set(rf, "train.micro_batch"), has_acc = is_set(rf, "train.accumulate");
+    int64_t dp = rf->layout.dp;
+    if (!is_set(rf, "train.global_batch")) {
+        if (!has_micro) t->micro_batch = 1;
+        if (!has_acc) t->accumulate = 1;
+    } else if (has_acc && !has_micro) {
+        t->micro_batch = GW_MAX(INT64_C(1), t->global_batch / t->accumulate / dp);
+    } else if (!has_acc) {
+        if (!has_micro) t->micro_batch = 1;
+        t->accumulate = GW_MAX(INT64_C(1), t->global_batch / t->micro_batch / dp);
+    }
+    int64_t product = 0;
+    bool fits = !__builtin_mul_overflow(t->micro_batch, t->accumulate, &product) &&
+                !__builtin_mul_overflow(product, dp, &product) && product <= 1000000000;
+    if (!fits) {
+        gw_runfile_error(rf, dg, has_acc ? "train.accumulate" : "train.micro_batch", "config-range",
+                         "a step of %lld x %lld x %lld sequences is too large",
+                         (long long)t->micro_batch, (long long)t->accumulate, (long long)dp);
+        return;
+    }
+    if (!is_set(rf, "train.global_batch")) t->global_batch = product;
+    if (t->global_batch == product) return;
+    gw_diag *g = gw_runfile_error(
+        rf, dg, "train.global_batch", "config-conflict",
+        "train.global_batch is %lld, but micro_batch %lld x accumulate %lld x dp %lld = %lld",
+        (long long)t->global_batch, (long long)t->micro_batch, (long long)t->accumulate,
+        (long long)dp, (long long)product);
+    if (has_acc && has_micro)
+        gw_diag_hint(dg, g, "give global_batch or accumulate, and the other follows");
+    else
+        gw_diag_hint(dg, g,
+                     "global_batch must be a multiple of what one micro-batch of all ranks "
+                     "holds");
+}
+
+// ------------------------------------------------------------------ the rest
+
+static void check_schedule(gw_runfile *rf, gw_diags *dg) {
+    gw_rf_optim *o = &rf->optimizer;
+    if (!is_set(rf, "optimizer.warmup_steps")) o->warmup_steps = rf->train.steps / 20;
+    if (!is_set(rf, "optimizer.decay_steps"))
+        o->decay_steps = GW_MAX(INT64_C(1), rf->train.steps / 10);
+    if (is_bad(rf, "train.steps") || is_bad(rf, "optimizer.warmup_steps") ||
+        is_bad(rf, "optimizer.decay_steps") || is_bad(rf, "optimizer.schedule"))
+        return;
+    if (o->schedule == GW_RF_WSD && o->warmup_steps + o->decay_steps > rf->train.steps) {
+        const char *key = is_set(rf, "optimizer.decay_steps") ? "optimizer.decay_steps"
+                                                              : "optimizer.warmup_steps";
+        gw_diag *g = gw_runfile_error(
+            rf, dg, key, "config-conflict",
+            "warm-up of %lld and decay of %lld steps exceed the run of %lld steps",
+            (long long)o->warmup_steps, (long long)o->decay_steps, (long long)rf->train.steps);
+        gw_diag_hint(dg, g, "optimizer.warmup_steps + optimizer.decay_steps <= train.steps");
+    } else if (o->warmup_steps >= rf->train.steps && is_set(rf, "optimizer.warmup_steps")) {
+        gw_where w = gw_runfile_where(rf, "optimizer.warmup_steps");
+        gw_diag *g = gw_diag_add(dg, GW_WARNING, GW_ERR_CONFIG, "config-warmup", w,
+                                 "warm-up of %lld steps fills the whole run of %lld",
+                                 (long long)o->warmup_steps, (long long)rf->train.steps);
+        gw_diag_hint(dg, g, "the learning rate does not reach optimizer.lr before the end");
+    }
+}
+
+static void check_layout(gw_runfile *rf, gw_diags *dg) {
+    if (rf->layout.dp == 0) rf->layout.dp = 1; /* auto: all the ranks there are */
+    if (rf->layout.dp == 1) return;
+    gw_diag *g =
+        gw_runfile_error(rf, dg, "layout.dp", "config-layout",
+                         "layout.dp is %lld: this build runs one rank", (long long)rf->layout.dp);
+    gw_diag_hint(dg, g, "write layout.dp: 1; train.accumulate gives the same global batch");
+    rf->marks[gw_rf_key_find("layout.dp")].bad = true;
+}
+
+static void check_recompute(const gw_runfile *rf, gw_diags *dg) {
+    if (is_bad(rf, "recompute.policy")) return;
+    bool ops = rf->recompute.policy == GW_RF_RECOMPUTE_OPS;
+    bool budget = rf->recompute.policy == GW_RF_RECOMPUTE_BUDGET;
+    if (ops && !is_bad(rf, "recompute.ops") && rf->recompute.ops.count == 0) {
+        gw_diag *g = gw_runfile_error(rf, dg, "recompute.policy", "config-missing",
+                                      "recompute.policy ops needs recompute.ops");
+        gw_diag_hint(dg, g, "name ops, for example recompute.ops: [rmsnorm, swiglu]");
+    }
+    if (budget && !is_set(rf, "recompute.budget")) {
+        gw_diag *g = gw_runfile_error(rf, dg, "recompute.policy", "config-missing",
+                                      "recompute.policy budget needs recompute.budget");
+        gw_diag_hint(dg, g, "give the memory of the whole step, for example budget: 2GiB");
+    }
+}
+
+static void check_precision(gw_runfile *rf, gw_diags *dg) {
+    if (!is_set(rf, "precision.stochastic_rounding")) rf->precision.stochastic_rounding = PURE_BF16;
+    if (rf->precision.compute != GW_RF_FP16 || rf->precision.master != GW_RF_STORE_NONE) return;
+    if (is_bad(rf, "precision.compute") || is_bad(rf, "precision.master")) return;
+    gw_diag *g = gw_runfile_error(rf, dg, "precision.master", "config-value",
+                                  "fp16 weights need a float32 master copy");
+    gw_diag_detail(dg, g,
+                   "fp16 has no room for small updates, and stochastic rounding is for bf16");
+    gw_diag_hint(dg, g, "write precision.master: float32, or precision.compute: bf16");
+}
+
+void gw_rf_derive_and_check(gw_runfile *rf, gw_diags *dg) {
+    settle_source(rf, dg);
+    refuse_ineffective(rf, dg);
+    check_layout(rf, dg);
+    derive_lengths(rf, dg);
+    if (rf->model.source == GW_RF_FAMILY && family_known(rf)) derive_family(rf, dg);
+    if (rf->model.source == GW_RF_PRESET && family_known(rf)) derive_preset(rf, dg);
+    check_rope(rf, dg);
+    if (!is_set(rf, "data.tokenizer"))
+        rf->data.tokenizer = rf->model.source == GW_RF_PATH ? NULL : "bytes";
+    derive_batch(rf, dg);
+    check_schedule(rf, dg);
+    check_recompute(rf, dg);
+    check_precision(rf, dg);
+}

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opening a run, saving it, and everything that is done once.
+//
+// The order of opening is the order in which a mistake is cheapest: the model and the program are
+// made first and tell sizes, then data is opened (a missing file shows in a moment), and only then
+// is memory reserved. Weights come from the seed, a public file or a checkpoint; a checkpoint is
+// looked at last, when everything it must fit is known.
+//
+// The training executor owns parameters, states and temporaries in one arena. Validation is a
+// second program without bytes of its own: parameters are those of training, by name, and its arena
+// lies in the training temporaries, which hold nothing between steps.
+//
+// For generation and export a program without ops carries the parameters: the same leaves, placed
+// by the same pass, so that everything that works on parameters of an executor works there too.
+#include "train/session.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/io.h"       /* gw_path_exists */
+#include "base/log.h"      /* gw_log_info */
+#include "base/panic.h"    /* GW_ASSERT */
+#include "base/str.h"      /* gw_str */
+#include "ops/ops.h"       /* gw_ops_table */
+#include "run/memory.h"    /* gw_memory_pss */
+#include "train/weights.h" /* gw_weights_init */
+
+/* ---- parts ---- */
+
+/* Every parameter and state of the executor, as a checkpoint sees it. */
+static void list_tensors(gw_session *s) {
+    const gw_graph *g = gw_exec_graph(s->x);
+    s->tensors = gw_arena_new(&s->mem, gw_ckpt_tensor, g->values.count + 1);
+    for (int64_t v = 0; v < g->values.count; v++) {
+        const gw_value *x = &g->values.items[v];
+        if (x->def != GW_NONE || (x->role != GW_ROLE_PARAM && x->role != GW_ROLE_STATE)) continue;
+        gw_tensor t = gw_exec_tensor(s->x, (gw_vid)v);
+        gw_ckpt_tensor *c = &s->tensors[s->ntensors++];
+        *c = (gw_ckpt_tensor){
+            .name = gw_graph_str(g, x->name), .dtype = t.dtype, .ndim = t.ndim, .data = t.data};
+        for (int i = 0; i < t.ndim; i++) c->dims[i] = t.dims[i];
+        c->box = gw_box_whole(t.ndim, c->dims);
+        GW_ASSERT(t.data);
+    }
+}
+
+static gw_status initial_weights(gw_session *s, gw_diags *dg) {
+    const gw_runfile *rf = s->rf;
+    if (rf->model.source == GW_RF_PATH && rf->model.load_weights)
+        return gw_weights_load(s->x, &s->setup.model, s->setup.params, s->setup.nparams,
+                               rf->model.path, dg);
+    gw_weights_init(s->x, s->setup.params, s->setup.nparams, (uint64_t)rf->train.seed);
+    return GW_OK;
+}
+
+static gw_tokens_options data_options(const gw_session *s) {
+    const gw_runfile *rf = s->rf;
+    gw_tokens_options o = gw_tokens_options_default(rf->train.seq_len, (uint64_t)rf->train.seed);
+    o.pack = rf->data.pack;
+    o.mask_first = rf->data.mask_first_label;
+    o.vocab_size = (int32_t)s->setup.model.vocab;
+    return o;
+}
+
+static gw_loader_options loader_options(const gw_session *s) {
+    const gw_runfile *rf = s->rf;
+    return (gw_loader_options){.micro_batch = rf->train.micro_batch,
+                               .accumulate = rf->train.accumulate,
+                               .dp_size = 1,
+                               .dp_rank = 0,
+                               .first_sample = s->next_sample,
+                               .prefetch = rf->data.prefetch_steps};
+}
+
+static gw_status open_data(gw_session *s, gw_diags *dg) {
+    gw_tokens_options o = data_options(s);
+    GW_TRY(gw_runfile_require(s->rf, "data.train", "gradwright train", dg));
+    GW_TRY(gw_tokens_open(s->rf->data.train, &o, &s->data, dg));
+    gw_hash128_hex(s->data_hash, gw_tokens_hash(s->data));
+    if (!s->rf->data.valid) return GW_OK;
+    o.shuffle = false;
+    return gw_tokens_open(s->rf->data.valid, &o, &s->valid.data, dg);
+}
+
+/* ---- validation ---- */
+
+static void count_token_bytes(gw_session *s) {
+    const gw_tokenizer *t = s->setup.tokenizer;
+    if (!t) return;
+    int64_t vocab = s->setup.model.vocab, known = gw_tokenizer_vocab_size(t);
+    s->valid.token_bytes = gw_arena_new(&s->mem, int32_t, vocab);
+    for (int64_t i = 0; i < GW_MIN(vocab, known); i++) {
+        size_t n = 0;
+        if (gw_tokenizer_is_special(t, (int32_t)i)) continue;
+        (void)gw_tokenizer_token_bytes(t, (int32_t)i, &n);
+        s->valid.token_bytes[i] = (int32_t)n;
+    }
+}
+
+static gw_status open_valid(gw_session *s, gw_diags *dg) {
+    gw_session_valid *v = &s->valid;
+    if (!v->data) return GW_OK;
+    gw_graph g;
+    gw_compile_report report = {0};
+    GW_TRY(gw_setup_program(&s->setup, false, NULL, &g, &report, dg));
+    gw_exec_opts o = {.machine = s->setup.machine, .params_from = s->x};
+    o.overlay = gw_exec_temporaries(s->x, &o.overlay_bytes);
+    gw_status st = gw_exec_new(&v->x, &g, &o, dg);
+    gw_graph_release(&g);
+    GW_TRY(st);
+    int64_t b = s->rf->train.micro_batch, bs = b * s->rf->train.seq_len;
+    v->samples = gw_tokens_samples(v->data);
+    v->batches = (v->samples + b - 1) / b;
+    if (s->rf->train.valid_batches > 0) v->batches = GW_MIN(v->batches, s->rf->train.valid_batches);
+    v->tokens = gw_arena_new(&s->mem, int32_t, bs);
+    v->labels = gw_arena_new(&s->mem, int32_t, bs);
+    v->positions = gw_arena_new(&s->mem, int32_t, bs);
+    v->docs = gw_arena_new(&s->mem, int32_t, bs);
+    v->ids = gw_arena_new(&s->mem, int64_t, b);
+    count_token_bytes(s);
+    return GW_OK;
+}
+
+/* ---- opening ---- */
+
+/* Is there a tokenizer without insisting on one? */
+static bool names_tokenizer(const gw_runfile *rf, gw_arena *a) {
+    if (rf->data.tokenizer) return true;
+    return rf->model.source == GW_RF_PATH && gw_path_is_dir(rf->model.path) &&
+           gw_path_exists(gw_path_join(a, rf->model.path, "tokenizer.json"));
+}
+
+static void begin(gw_session *s, gw_runfile *rf) {
+    memset(s, 0, sizeof *s);
+    s->rf = rf;
+    s->resumed = -1;
+}
+
+static gw_status open_training_program(gw_session *s, gw_diags *dg) {
+    gw_graph g;
+    GW_TRY(gw_setup_program(&s->setup, true, NULL, &g, &s->report, dg));
+    gw_status st = open_data(s, dg);
+    s->program_bytes = gw_memory_pss();
+    gw_exec_opts o = {.machine = s->setup.machine};
+    if (st == GW_OK) st = gw_exec_new(&s->x, &g, &o, dg);
+    gw_graph_release(&g);
+    return st;
+}
+
+static gw_status open_training(gw_session *s, const char *run_dir, gw_diags *dg) {
+    GW_TRY(gw_setup_init(&s->setup, s->rf, names_tokenizer(s->rf, &s->mem), dg));
+    GW_TRY(open_training_program(s, dg));
+    list_tensors(s);
+    s->schedule = gw_schedule_of(s->rf);
+    s->scaler = gw_scaler_of(s->rf);
+    bool found = false;
+    if (run_dir) GW_TRY(gw_session_resume(s, run_dir, &found, dg));
+    if (!found) GW_TRY(initial_weights(s, dg));
+    gw_loader_options o = loader_options(s);
+    GW_TRY(gw_loader_open(s->data, &o, &s->loader, dg));
+    s->times = gw_optimes_new(s->x, s->rf->train.accumulate);
+    return open_valid(s, dg);
+}
+
+gw_status gw_session_open(gw_session *s, gw_runfile *rf, const char *run_dir, gw_diags *dg) {
+    begin(s, rf);
+    gw_status st = open_training(s, run_dir, dg);
+    if (st != GW_OK) gw_session_close(s);
+    return st;
+}
+
+/* A program of the parameters alone. */
+static gw_status params_program(const gw_session *s, gw_graph *out, gw_compile_report *report,
+                                gw_diags *dg) {
+    gw_graph g;
+    gw_graph_init(&g, gw_ops_table());
+    g.micro_batches = 1;
+    for (int i = 0; i < s->setup.nparams; i++) {
+        gw_type t = s->setup.params[i].type;
+        t.dtype = (uint8_t)s->setup.train.master;
+        (void)gw_graph_leaf(&g, GW_ROLE_PARAM, GW_CAUSE_WEIGHTS, GW_RATE_STEP, t,
+                            s->setup.params[i].name);
+    }
+    gw_compile_opts o = {.train = true, .micro_batches = 1};
+    gw_status st = gw_pass_place(out, &g, &o, report, dg);
+    gw_graph_release(&g);
+    return st;
+}
+
+static gw_status open_params(gw_session *s, const char *run_dir, bool need_tokenizer,
+                             gw_diags *dg) {
+    GW_TRY(gw_setup_init(&s->setup, s->rf, need_tokenizer || names_tokenizer(s->rf, &s->mem), dg));
+    gw_graph g;
+    GW_TRY(params_program(s, &g, &s->report, dg));
+    gw_exec_opts o = {.machine = s->setup.machine};
+    gw_status st = gw_exec_new(&s->x, &g, &o, dg);
+    gw_graph_release(&g);
+    GW_TRY(st);
+    list_tensors(s);
+    if (!run_dir) return initial_weights(s, dg);
+    bool found = false;
+    GW_TRY(gw_session_resume(s, run_dir, &found, dg));
+    if (found) return GW_OK;
+    st = GW_FAIL(dg, GW_ERR_IO, "checkpoint-none", "'%s' has no checkpoint", run_dir);
+    gw_diag_hint(dg, dg ? dg->last : NULL, "name the directory given to `gradwright train --out`");
+    return st;
+}
+
+gw_status gw_session_open_params(gw_session *s, gw_runfile *rf, const char *run_dir,
+                                 bool need_tokenizer, gw_diags *dg) {
+    begin(s, rf);
+    gw_status st = open_params(s, run_dir, need_tokenizer, dg);
+    if (st != GW_OK) gw_session_close(s);
+    return st;
+}
+
+void gw_session_close(gw_session *s) {
+    gw_loader_close(s->loader);
+    gw_exec_free(s->valid.x);
+    gw_tokens_close(s->valid.data);
+    gw_tokens_close(s->data);
+    gw_optimes_free(s->times);
+    gw_exec_free(s->x);
+    gw_setup_release(&s->setup);
+    gw_arena_release(&s->mem);
+    memset(s, 0, sizeof *s);
+}
+
+/* ---- saving ---- */
+
+gw_status gw_session_save(const gw_session *s, const char *run_dir, gw_diags *dg) {
+    gw_arena mem = {0};
+    gw_str config = {0};
+    char tokenizer[33] = "";
+    if (s->setup.tokenizer) gw_hash128_hex(tokenizer, gw_tokenizer_hash(s->setup.tokenizer));
+    gw_runfile_yaml(s->rf, false, &config);
+    gw_ckpt_meta m = {.step = s->step,
+                      .batch = s->batch,
+                      .next_sample = s->next_sample,
+                      .tokens = s->tokens,
+                      .loss_scale = s->scaler.scale,
+                      .good_steps = s->scaler.good_steps,
+                      .bad_steps = s->scaler.bad_steps,
+                      .seed = s->rf->train.seed,
+                      .tokenizer = tokenizer,
+                      .data = s->data_hash,
+                      .model = gw_session_model_words(s, &mem),
+                      .threads = s->setup.machine.threads,
+                      .isa = gw_isa_name(s->setup.machine.isa),
+                      .config = gw_str_c(&config)};
+    gw_status st = gw_checkpoint_save(run_dir, &m, s->tensors, s->ntensors, dg);
+    if (st == GW_OK) st = gw_checkpoint_prune(run_dir, s->rf->checkpoint.keep_last, dg);
+    gw_str_release(&config);
+    gw_arena_release(&mem);
+    return st;
+}
+
+gw_hash128 gw_session_hash(const gw_session *s) {
+    gw_hasher *h = gw_hasher_new();
+    for (int i = 0; i < s->ntensors; i++) {
+        const gw_ckpt_tensor *t = &s->tensors[i];
+        gw_hasher_add(h, t->name, strlen(t->name) + 1);
+        gw_hasher_add(h, t->data, (size_t)(gw_box_elems(&t->box) * gw_dtype_bits(t->dtype) / 8));
+    }
+    int64_t counters[] = {
+        s->step, s->batch, s->next_sample, s->tokens, s->scaler.good_steps, s->scaler.bad_steps};
+    gw_hasher_add(h, counters, sizeof counters);
+    gw_hasher_add(h, &s->scaler.scale, sizeof s->scaler.scale);
+    gw_hash128 sum = gw_hasher_get(h);
+    gw_hasher_free(h);
+    return sum;
+}
+
+/* ---- bytes ---- */
+
+int64_t gw_session_planned_bytes(const gw_session *s) {
+    int64_t bytes = s->report.place.arena_bytes[GW_MEM_DEVICE], room = 0;
+    if (!s->valid.x) return bytes;
+    (void)gw_exec_temporaries(s->x, &room);
+    int64_t need = gw_exec_graph(s->valid.x)->arena_bytes[GW_MEM_DEVICE];
+    return bytes + (need > room ? need : 0);
+}
+
+int64_t gw_session_arena_bytes(const gw_session *s) {
+    return gw_exec_arena_bytes(s->x) + (s->valid.x ? gw_exec_arena_bytes(s->valid.x) : 0);
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// A run in memory: program, executor, data and counters, opened from a run file and perhaps a
+// checkpoint. Training, generation and export all begin here.
+#ifndef GW_TRAIN_SESSION_H
+#define GW_TRAIN_SESSION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "data/loader.h"      /* gw_loader */
+#include "data/tokens.h"      /* gw_tokens */
+#include "run/exec.h"         /* gw_exec */
+#include "train/checkpoint.h" /* gw_ckpt_tensor */
+#include "train/optimes.h"    /* gw_optimes */
+#include "train/scaler.h"     /* gw_scaler */
+#include "train/schedule.h"   /* gw_schedule */
+#include "train/setup.h"      /* gw_setup */
+
+/* Held-out data and the forward program that measures it. */
+typedef struct gw_session_valid {
+    gw_exec *x; /* NULL: the run file has no data.valid */
+    gw_tokens *data;
+    int64_t samples, batches;                    /* of one validation */
+    int32_t *tokens, *labels, *positions, *docs; /* [b s] */
+    int64_t *ids;                                /* [b] */
+    int32_t *token_bytes; /* [vocab] bytes of text; NULL without a tokenizer */
+} gw_session_valid;
+
+typedef struct gw_session {
+    gw_arena mem;
+    gw_runfile *rf; /* borrowed; `auto` values are resolved in it */
+    gw_setup setup;
+    gw_compile_report report; /* of the training program */
+    gw_exec *x;               /* the training program, or parameters alone */
+    gw_ckpt_tensor *tensors;  /* every parameter and state of x */
+    int ntensors;
+
+    /* What follows is for training only. */
+    gw_tokens *data;
+    char data_hash[33]; /* hex; "" without data */
+    gw_loader *loader;
+    gw_session_valid valid;
+    gw_schedule schedule;
+    gw_scaler scaler;
+    gw_optimes *times;
+    int64_t step;          /* updates done */
+    int64_t batch;         /* batches used */
+    int64_t next_sample;   /* at which the next batch begins */
+    int64_t tokens;        /* trained on */
+    int64_t resumed;       /* step of the checkpoint it began from; -1: none */
+    int64_t program_bytes; /* Pss of the process before anything large was reserved */
+} gw_session;
+
+/* Opens a run for training. `run_dir` not NULL: continues from its newest checkpoint that is whole
+ * and fits the run file; without any it begins anew. Changes of the run file that would make it
+ * another function are refused by key (GW_ERR_CONFIG); others are said in the log. Memory is
+ * reserved here. */
+GW_WARN_UNUSED gw_status gw_session_open(gw_session *s, gw_runfile *rf, const char *run_dir,
+                                         gw_diags *dg);
+/* Opens the parameters alone, in the dtype in which the optimizer keeps them: from the newest whole
+ * checkpoint of run_dir (an error when it has none), or with NULL from model.path's weights or the
+ * seed. s->x holds them: for gw_exec_opts.params_from and gw_weights_export. */
+GW_WARN_UNUSED gw_status gw_session_open_params(gw_session *s, gw_runfile *rf, const char *run_dir,
+                                                bool need_tokenizer, gw_diags *dg);
+void gw_session_close(gw_session *s);
+
+/* What one step did. */
+typedef struct gw_session_step_result {
+    bool skipped; /* float16: the gradient overflowed; state is as it was, `step` too */
+    double loss;  /* nats a label; 0 when no label was valid */
+    double lr, norm, loss_scale;
+    int64_t labels, tokens; /* of this step */
+    double step_s, data_wait_s;
+} gw_session_step_result;
+
+/* One step, data included. Allocates nothing of ours. GW_ERR_NUMERIC when loss or gradient is not
+ * finite and cannot be skipped: the step has then been run again with a check after each op, and
+ * the error names the first op that produced it; state is that of the step before. */
+GW_WARN_UNUSED gw_status gw_session_step(gw_session *s, gw_session_step_result *r, gw_diags *dg);
+
+typedef struct gw_session_valid_result {
+    double loss; /* nats a valid label */
+    /* Bits a byte: the nats of all valid labels / ln 2 / the bytes of text of their tokens. A
+     * special token (the end of a document) has no text: its nats count, its bytes do not. NaN
+     * without a tokenizer. */
+    double bpb;
+    int64_t labels, bytes;
+    double seconds;
+} gw_session_valid_result;
+
+/* Measures the held-out set, or its first train.valid_batches micro-batches, in the order stored.
+ * Works in the training program's temporaries; state is untouched. */
+GW_WARN_UNUSED gw_status gw_session_validate(gw_session *s, gw_session_valid_result *r,
+                                             gw_diags *dg);
+
+/* Saves a checkpoint and removes old ones as checkpoint.keep_last says. */
+GW_WARN_UNUSED gw_status gw_session_save(const gw_session *s, const char *run_dir, gw_diags *dg);
+
+/* Hash of all parameters, states and counters: equal for equal runs. */
+gw_hash128 gw_session_hash(const gw_session *s);
+
+/* Bytes that were planned and are bound: the training arena, and that of validation where it does
+ * not fit into the training temporaries. */
+int64_t gw_session_planned_bytes(const gw_session *s);
+int64_t gw_session_arena_bytes(const gw_session *s);
+
+/* ---- resuming (session_resume.c) ---- */
+/* Loads the newest whole checkpoint of run_dir into s->tensors and the counters. *found false:
+ * there is none at all. */
+GW_WARN_UNUSED gw_status gw_session_resume(gw_session *s, const char *run_dir, bool *found,
+                                           gw_diags *dg);
+/* What the weights are, as words "key=value" for gw_ckpt_meta.model. */
+const char *gw_session_model_words(const gw_session *s, gw_arena *a);
+
+#endif

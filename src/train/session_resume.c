@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+// Continuing a run: which checkpoint, and whether the run file still means the same run.
+//
+// A checkpoint holds the run file as it was resolved. Each key that changed since falls into one of
+// four kinds. Some make another function of the same bytes (dimensions, dtypes, seed, sequence
+// length, global batch): refused, each named with its old and new value. Some act from here on
+// (learning rate, number of steps): taken, and said. Some leave the function as it is but not the
+// order of its sums (threads, micro-batch for the same global batch): taken, and announced as "not
+// bitwise". The rest concerns only what is written or how memory is used.
+//
+// The model is compared by what it is, not by how the run file names it, so that a preset may
+// become dimensions and a directory may move. Data and tokenizer are compared by their hashes.
+//
+// Checkpoints are tried from the newest. A torn or damaged one is reported and passed over; one
+// that is whole but does not fit the run file ends the search, since an older one would not fit
+// either.
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"      /* gw_log_warn */
+#include "base/str.h"      /* gw_str */
+#include "file/json.h"     /* json_t */
+#include "train/session.h" /* this module's contract */
+
+typedef enum change { ANOTHER_RUN, FROM_HERE_ON, OTHER_BITS } change;
+
+static const struct {
+    const char *key;
+    change kind;
+} rules[] = {
+    {"data.pack", ANOTHER_RUN},
+    {"data.mask_first_label", ANOTHER_RUN},
+    {"train.global_batch", ANOTHER_RUN},
+    {"train.seq_len", ANOTHER_RUN},
+    {"train.seed", ANOTHER_RUN},
+    {"optimizer.name", ANOTHER_RUN},
+    {"precision.compute", ANOTHER_RUN},
+    {"precision.gradients", ANOTHER_RUN},
+    {"precision.master", ANOTHER_RUN},
+    {"precision.moments", ANOTHER_RUN},
+    {"precision.stochastic_rounding", ANOTHER_RUN},
+    {"train.steps", FROM_HERE_ON},
+    {"optimizer.lr", FROM_HERE_ON},
+    {"optimizer.betas", FROM_HERE_ON},
+    {"optimizer.eps", FROM_HERE_ON},
+    {"optimizer.weight_decay", FROM_HERE_ON},
+    {"optimizer.momentum", FROM_HERE_ON},
+    {"optimizer.nesterov", FROM_HERE_ON},
+    {"optimizer.clip_norm", FROM_HERE_ON},
+    {"optimizer.schedule", FROM_HERE_ON},
+    {"optimizer.warmup_steps", FROM_HERE_ON},
+    {"optimizer.decay_steps", FROM_HERE_ON},
+    {"optimizer.min_lr_ratio", FROM_HERE_ON},
+    {"optimizer.muon_lr", FROM_HERE_ON},
+    {"optimizer.muon_momentum", FROM_HERE_ON},
+    {"optimizer.muon_ns_steps", FROM_HERE_ON},
+    {"precision.loss_scale", FROM_HERE_ON},
+    {"precision.loss_scale_window", FROM_HERE_ON},
+    {"train.micro_batch", OTHER_BITS},
+    {"train.accumulate", OTHER_BITS},
+    {"layout.dp", OTHER_BITS},
+};
+
+/* ---- the run file ---- */
+
+static json_t *as_json(const gw_runfile *rf) {
+    gw_str text = {0};
+    gw_runfile_json(rf, &text);
+    json_t *o = json_loadb(gw_str_c(&text), text.len, 0, NULL);
+    gw_str_release(&text);
+    return o;
+}
+
+static const char *value_text(const json_t *o, const char *key, gw_arena *a) {
+    const char *dot = strchr(key, '.');
+    const char *section = gw_arena_strndup(a, key, (size_t)(dot - key));
+    const json_t *v = json_object_get(json_object_get(o, section), dot + 1);
+    if (!v) return "(not set)";
+    char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(12) | JSON_COMPACT);
+    char *copy = gw_arena_strdup(a, text ? text : "?");
+    free(text);
+    return copy;
+}
+
+static void refuse(const gw_session *s, const char *key, const char *was, const char *is,
+                   gw_diags *dg) {
+    gw_diag *g = gw_runfile_error(s->rf, dg, key, "resume-changed",
+                                  "%s is %s; the checkpoint's run has %s", key, is, was);
+    gw_diag_hint(dg, g, "set it back to go on with this run, or begin another with a new --out");
+}
+
+static bool compare_keys(const gw_session *s, const json_t *was, const json_t *is, gw_arena *a,
+                         gw_diags *dg) {
+    bool fits = true, same_bits = true;
+    for (size_t i = 0; i < GW_COUNT(rules); i++) {
+        const char *key = rules[i].key;
+        const char *old = value_text(was, key, a), *new = value_text(is, key, a);
+        if (strcmp(old, new) == 0) continue;
+        switch (rules[i].kind) {
+        case ANOTHER_RUN:
+            refuse(s, key, old, new, dg);
+            fits = false;
+            break;
+        case FROM_HERE_ON: gw_log_info("%s: %s -> %s, from here on", key, old, new); break;
+        case OTHER_BITS:
+            gw_log_info("%s: %s -> %s", key, old, new);
+            same_bits = false;
+            break;
+        }
+    }
+    if (fits && !same_bits)
+        gw_log_warn("the run goes on, but not bitwise: sums are taken in another order");
+    return fits;
+}
+
+static gw_status check_config(const gw_session *s, const gw_ckpt_manifest *m, bool *fits,
+                              gw_diags *dg) {
+    gw_runfile old;
+    gw_arena mem = {0};
+    const char *name = gw_arena_printf(&mem, "%s/manifest.json (config)", m->path);
+    gw_status st =
+        gw_runfile_parse(&old, name, m->meta.config, (int64_t)strlen(m->meta.config), NULL, 0, dg);
+    if (st == GW_OK) {
+        json_t *was = as_json(&old), *is = as_json(s->rf);
+        *fits = compare_keys(s, was, is, &mem, dg) && *fits;
+        json_decref(was);
+        json_decref(is);
+    }
+    gw_runfile_release(&old);
+    gw_arena_release(&mem);
+    return st;
+}
+
+/* ---- the model ---- */
+
+static void word_int(gw_str *t, const char *key, int64_t x) {
+    gw_str_printf(t, "%s%s=%" PRId64, t->len ? " " : "", key, x);
+}
+
+static void word_real(gw_str *t, const char *key, double x) {
+    gw_str_printf(t, " %s=%.17g", key, x);
+}
+
+const char *gw_session_model_words(const gw_session *s, gw_arena *a) {
+    const gw_model *m = &s->setup.model;
+    gw_str t = {0};
+    gw_str_printf(&t, "family=%s", gw_family_name(m->family));
+    word_int(&t, "layers", m->layers);
+    word_int(&t, "hidden", m->hidden);
+    word_int(&t, "heads", m->heads);
+    word_int(&t, "kv_heads", m->kv_heads);
+    word_int(&t, "head_dim", m->head_dim);
+    word_int(&t, "ffn", m->ffn);
+    word_int(&t, "vocab", m->vocab);
+    if (m->family == GW_FAMILY_GPT2) word_int(&t, "max_positions", m->max_positions);
+    word_real(&t, "norm_eps", m->norm_eps);
+    word_real(&t, "rope_theta", m->rope_theta);
+    word_int(&t, "rope_scaling", (int64_t)m->rope_scaling);
+    if (m->rope_scaling != GW_ROPE_NONE) {
+        word_real(&t, "rope_factor", m->rope_factor);
+        word_real(&t, "rope_low", m->rope_low);
+        word_real(&t, "rope_high", m->rope_high);
+        word_int(&t, "rope_original", m->rope_original);
+    }
+    word_int(&t, "tie_embeddings", m->tie);
+    word_int(&t, "qkv_bias", m->qkv_bias);
+    word_int(&t, "out_bias", m->out_bias);
+    word_int(&t, "mlp_bias", m->mlp_bias);
+    word_int(&t, "qk_norm", m->qk_norm);
+    word_int(&t, "gelu_tanh", m->gelu_tanh);
+    int64_t windowed = 0;
+    for (int64_t i = 0; i < m->layers; i++) windowed += m->windowed[i];
+    word_int(&t, "sliding_window", windowed > 0 ? m->window : 0);
+    word_int(&t, "windowed_layers", windowed);
+    word_real(&t, "dropout", m->dropout);
+    const char *words = gw_arena_strdup(a, gw_str_c(&t));
+    gw_str_release(&t);
+    return words;
+}
+
+/* The next word of *at, NUL-terminated in the arena; NULL at the end. */
+static const char *next_word(const char **at, gw_arena *a) {
+    while (**at == ' ') (*at)++;
+    if (!**at) return NULL;
+    size_t n = strcspn(*at, " ");
+    const char *w = gw_arena_strndup(a, *at, n);
+    *at += n;
+    return w;
+}
+
+static bool check_model(const gw_session *s, const gw_ckpt_manifest *m, gw_diags *dg) {
+    gw_arena mem = {0};
+    const char *is = gw_session_model_words(s, &mem), *was = m->meta.model;
+    bool same = strcmp(is, was) == 0;
+    while (!same) {
+        const char *x = next_word(&is, &mem), *y = next_word(&was, &mem);
+        if (!x && !y) break;
+        if (gw_str_eq(x, y)) continue;
+        gw_diag *g = gw_diag_add(
+            dg, GW_ERROR, GW_ERR_CONFIG, "resume-changed", (gw_where){.file = s->rf->file},
+            "the model has %s; the checkpoint's has %s", x ? x : "nothing", y ? y : "nothing");
+        gw_diag_hint(dg, g, "set it back, or begin another run with a new --out");
+    }
+    gw_arena_release(&mem);
+    return same;
+}
+
+/* ---- everything else ---- */
+
+static bool check_hash(const gw_session *s, const char *what, const char *key, const char *is,
+                       const char *was, gw_diags *dg) {
+    if (!*is || !*was || strcmp(is, was) == 0) return true;
+    gw_diag *g = gw_runfile_error(s->rf, dg, key, "resume-changed",
+                                  "the %s is another than that of the checkpoint's run", what);
+    gw_diag_detail(dg, g, "its hash is %s, it was %s", is, was);
+    gw_diag_hint(dg, g, "bring back the old one, or begin another run with a new --out");
+    return false;
+}
+
+static void tell_bits(const gw_session *s, const gw_ckpt_meta *m) {
+    const char *isa = gw_isa_name(s->setup.machine.isa);
+    if (m->threads == s->setup.machine.threads && strcmp(m->isa, isa) == 0) return;
+    gw_log_warn("the run goes on, but not bitwise: %d threads on %s, before %" PRId64
+                " threads on %s",
+                s->setup.machine.threads, isa, m->threads, m->isa);
+}
+
+static gw_status check_fits(const gw_session *s, const gw_ckpt_manifest *m, gw_diags *dg) {
+    bool fits = true;
+    char hex[33] = "";
+    GW_TRY(check_config(s, m, &fits, dg));
+    fits = check_model(s, m, dg) && fits;
+    if (s->data)
+        fits = check_hash(s, "training data", "data.train", s->data_hash, m->meta.data, dg) && fits;
+    if (s->setup.tokenizer)
+        fits = check_hash(s, "tokenizer", "data.tokenizer",
+                          gw_hash128_hex(hex, gw_tokenizer_hash(s->setup.tokenizer)),
+                          m->meta.tokenizer, dg) &&
+               fits;
+    if (fits) tell_bits(s, &m->meta);
+    return fits ? GW_OK : GW_ERR_CONFIG;
+}
+
+static void take_counters(gw_session *s, const gw_ckpt_meta *m) {
+    s->step = s->resumed = m->step;
+    s->batch = m->batch;
+    s->next_sample = m->next_sample;
+    s->tokens = m->tokens;
+    if (s->scaler.active && s->scaler.dynamic) s->scaler.scale = m->loss_scale;
+    s->scaler.good_steps = m->good_steps;
+    s->scaler.bad_steps = m->bad_steps;
+}
+
+/* One candidate. A fault of its bytes is reported as a warning and leaves *taken false. */
+static gw_status try_one(gw_session *s, const gw_ckpt_found *f, bool *taken, gw_diags *dg) {
+    gw_arena mem = {0};
+    gw_diags faults;
+    gw_diags_init(&faults);
+    gw_ckpt_manifest *m = NULL;
+    gw_status st = GW_OK;
+    gw_status read = gw_checkpoint_read(f->path, &mem, &m, &faults);
+    if (read == GW_OK) st = check_fits(s, m, dg);
+    if (read == GW_OK && st == GW_OK)
+        read = gw_checkpoint_load(m, s->tensors, s->ntensors, &faults);
+    if (st == GW_OK && read == GW_OK) {
+        take_counters(s, &m->meta);
+        *taken = true;
+    } else if (st == GW_OK) {
+        gw_log_warn("%s; looking for an earlier checkpoint", gw_diags_first_error(&faults));
+    }
+    gw_diags_release(&faults);
+    gw_arena_release(&mem);
+    return st;
+}
+
+gw_status gw_session_resume(gw_session *s, const char *run_dir, bool *found, gw_diags *dg) {
+    gw_arena mem = {0};
+    gw_ckpt_list list;
+    *found = false;
+    int damaged = 0;
+    gw_status st = gw_checkpoint_list(run_dir, &mem, &list, dg);
+    for (int i = 0; st == GW_OK && !*found && i < list.n; i++) {
+        const gw_ckpt_found *f = &list.items[i];
+        if (f->state == GW_CKPT_TORN) {
+            gw_log_warn("%s was not saved to its end (it has no manifest): passed over", f->path);
+            continue;
+        }
+        st = try_one(s, f, found, dg);
+        if (!*found) damaged++;
+    }
+    if (st == GW_OK && !*found && damaged > 0) {
+        st = GW_FAIL(dg, GW_ERR_FORMAT, "checkpoint-none",
+                     "'%s' has no checkpoint that is whole (%d damaged)", run_dir, damaged);
+        gw_diag_hint(dg, dg ? dg->last : NULL,
+                     "the warnings above say what is wrong with each; restore one from a copy");
+    }
+    gw_arena_release(&mem);
+    return st;
+}

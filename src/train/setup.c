@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// The run file's words turned into the compiler's options, once, for every command that needs a
+// program.
+//
+// Train, plan, program, generate and export all come through here, so that what is planned is what
+// is run. Data sizes reach the graph as they are: micro_batch rows of seq_len tokens; the step has
+// `accumulate` micro-batches.
+#include "train/setup.h"
+
+#include <string.h>
+
+#include "base/io.h"        /* gw_path_exists */
+#include "base/str.h"       /* gw_str_ends */
+#include "file/hf_config.h" /* gw_hf_config_read */
+#include "ops/ops.h"        /* gw_ops_table */
+#include "run/exec.h"       /* gw_exec_workspace */
+#include "train/generate.h" /* gw_gguf_tokenizer_open */
+#include "train/hf_model.h" /* gw_model_from_hf */
+
+gw_dtype gw_setup_compute(const gw_runfile *rf) {
+    switch (rf->precision.compute) {
+    case GW_RF_FP32: return GW_F32;
+    case GW_RF_BF16: return GW_BF16;
+    case GW_RF_FP16: return GW_F16;
+    }
+    return GW_F32;
+}
+
+gw_status gw_setup_read_model(const char *path, gw_model *m, gw_diags *dg) {
+    gw_hf_config *c = gw_mem_zalloc(sizeof *c);
+    gw_status st;
+    if (gw_str_ends(path, ".gguf")) {
+        gw_gguf *g = NULL;
+        st = gw_gguf_open(path, &g, dg);
+        if (st == GW_OK) st = gw_hf_config_from_gguf(g, c, dg);
+        gw_gguf_free(g);
+    } else {
+        st = gw_hf_config_read(path, c, dg);
+    }
+    if (st == GW_OK) st = gw_model_from_hf(c, path, m, dg);
+    gw_mem_free(c);
+    return st;
+}
+
+/* ---- the model ---- */
+
+static void copy_rope(const gw_rf_model *r, gw_model *m) {
+    switch (r->rope_scaling.type) {
+    case GW_RF_ROPE_NONE: m->rope_scaling = GW_ROPE_NONE; return;
+    case GW_RF_ROPE_LINEAR: m->rope_scaling = GW_ROPE_LINEAR; break;
+    case GW_RF_ROPE_LLAMA3: m->rope_scaling = GW_ROPE_LLAMA3; break;
+    }
+    m->rope_factor = r->rope_scaling.factor;
+    m->rope_low = r->rope_scaling.low_freq_factor;
+    m->rope_high = r->rope_scaling.high_freq_factor;
+    m->rope_original = r->rope_scaling.original_max_positions;
+}
+
+/* A family's or a preset's model: the run file holds every dimension, given or derived. */
+static void copy_sizes(const gw_rf_model *r, gw_model *m) {
+    m->layers = r->layers;
+    m->hidden = r->hidden;
+    m->heads = r->heads;
+    m->kv_heads = r->kv_heads;
+    m->head_dim = r->head_dim;
+    m->ffn = r->ffn;
+    m->vocab = r->vocab;
+    m->max_positions = r->max_positions;
+    m->norm_eps = r->norm_eps;
+    m->tie = r->tie_embeddings;
+    m->dropout = r->dropout;
+    m->init_std = r->init_std;
+    if (m->family == GW_FAMILY_GPT2) return;
+    m->rope_theta = r->rope_theta;
+    copy_rope(r, m);
+    m->window = r->sliding_window;
+    for (int64_t l = 0; l < m->layers && l < GW_MODEL_MAX_LAYERS; l++)
+        m->windowed[l] = m->window > 0;
+    if (m->family == GW_FAMILY_LLAMA || m->family == GW_FAMILY_QWEN3) {
+        m->qkv_bias = m->out_bias = r->attention_bias;
+        m->mlp_bias = r->mlp_bias;
+    }
+}
+
+static gw_status make_model(gw_setup *s, gw_diags *dg) {
+    static const gw_family families[] = {GW_FAMILY_GPT2, GW_FAMILY_LLAMA, GW_FAMILY_QWEN2,
+                                         GW_FAMILY_QWEN3, GW_FAMILY_MISTRAL};
+    const gw_runfile *rf = s->rf;
+    if (rf->model.source == GW_RF_PATH) return gw_setup_read_model(rf->model.path, &s->model, dg);
+    s->model = gw_model_defaults(families[rf->model.family]);
+    copy_sizes(&rf->model, &s->model);
+    if (s->model.vocab <= 0) {
+        gw_diag *d = gw_runfile_error(rf, dg, "model.vocab", "model-vocab",
+                                      "model.vocab is auto and no tokenizer gives its size");
+        gw_diag_hint(dg, d, "set data.tokenizer, or give model.vocab a number");
+        return GW_ERR_CONFIG;
+    }
+    return gw_model_check(&s->model, dg);
+}
+
+/* ---- options ---- */
+
+static gw_dtype store(gw_rf_store k, gw_dtype compute) {
+    return k == GW_RF_STORE_FLOAT32 ? GW_F32 : compute;
+}
+
+static void optimizer_options(const gw_runfile *rf, gw_optim_opts *o) {
+    const gw_rf_optim *r = &rf->optimizer;
+    static const gw_optim_kind kinds[] = {GW_OPTIM_ADAMW, GW_OPTIM_SGD, GW_OPTIM_MUON};
+    *o = (gw_optim_opts){.kind = kinds[r->name],
+                         .beta1 = r->betas.a,
+                         .beta2 = r->betas.b,
+                         .eps = r->eps,
+                         .decay = r->weight_decay,
+                         .momentum = r->momentum,
+                         .nesterov = r->nesterov,
+                         .muon_momentum = r->muon_momentum,
+                         .muon_lr_ratio = r->lr > 0 ? r->muon_lr / r->lr : 1,
+                         .muon_ns_steps = (int)r->muon_ns_steps,
+                         .clip_norm = r->clip_norm};
+}
+
+static void compile_options(gw_setup *s) {
+    const gw_runfile *rf = s->rf;
+    gw_compile_opts *o = &s->train;
+    *o = (gw_compile_opts){.train = true, .micro_batches = (int)rf->train.accumulate};
+    o->compute = gw_setup_compute(rf);
+    o->gradients = store(rf->precision.gradients, o->compute);
+    o->master = rf->precision.master == GW_RF_STORE_FLOAT32 ? GW_F32 : o->compute;
+    o->moments = store(rf->precision.moments, o->compute);
+    o->stochastic = rf->precision.stochastic_rounding;
+    o->seed = (uint64_t)rf->train.seed;
+    optimizer_options(rf, &o->optim);
+    static const gw_recompute_kind kinds[] = {GW_RECOMPUTE_NONE, GW_RECOMPUTE_SELECTIVE,
+                                              GW_RECOMPUTE_FULL, GW_RECOMPUTE_OPS,
+                                              GW_RECOMPUTE_BUDGET};
+    o->recompute = (gw_recompute_opts){.kind = kinds[rf->recompute.policy],
+                                       .ops = rf->recompute.ops.items,
+                                       .nops = (int)rf->recompute.ops.count,
+                                       .budget_bytes = rf->recompute.budget};
+    o->params = s->infos;
+    o->nparams = s->nparams;
+    o->workspace = gw_exec_workspace;
+    o->workspace_user = &s->machine;
+    s->forward = *o;
+    s->forward.train = false;
+    s->forward.micro_batches = 1;
+    s->forward.recompute = (gw_recompute_opts){.kind = GW_RECOMPUTE_NONE};
+}
+
+static void list_params(gw_setup *s) {
+    gw_model_params(&s->model, &s->mem, &s->params, &s->nparams);
+    s->infos = gw_arena_new(&s->mem, gw_param_info, s->nparams + 1);
+    for (int i = 0; i < s->nparams; i++)
+        s->infos[i] = (gw_param_info){s->params[i].name, s->params[i].decay, s->params[i].hidden,
+                                      s->params[i].rows};
+}
+
+static gw_status open_tokenizer(gw_setup *s, bool need, gw_diags *dg) {
+    const char *spec = s->rf->data.tokenizer;
+    if (!spec && s->rf->model.source == GW_RF_PATH && gw_path_is_dir(s->rf->model.path)) {
+        char *inside = gw_path_join(&s->mem, s->rf->model.path, "tokenizer.json");
+        if (gw_path_exists(inside)) spec = inside;
+    }
+    if (!spec && s->rf->model.source == GW_RF_PATH && gw_str_ends(s->rf->model.path, ".gguf"))
+        return gw_gguf_tokenizer_open(s->rf->model.path, &s->tokenizer, dg);
+    if (!spec)
+        return need ? gw_runfile_require(s->rf, "data.tokenizer", "this command", dg) : GW_OK;
+    return gw_tokenizer_open(spec, NULL, &s->tokenizer, dg);
+}
+
+gw_status gw_setup_init(gw_setup *s, gw_runfile *rf, bool need_tokenizer, gw_diags *dg) {
+    memset(s, 0, sizeof *s);
+    s->rf = rf;
+    bool wants_vocab = rf->model.source != GW_RF_PATH && rf->model.vocab == 0;
+    gw_status st = GW_OK;
+    if (need_tokenizer || wants_vocab) st = open_tokenizer(s, need_tokenizer, dg);
+    if (st == GW_OK)
+        st = gw_runfile_resolve(rf, s->tokenizer ? gw_tokenizer_vocab_size(s->tokenizer) : 0, dg);
+    if (st == GW_OK) st = make_model(s, dg);
+    if (st != GW_OK) {
+        gw_setup_release(s);
+        return st;
+    }
+    list_params(s);
+    s->machine = gw_machine_this((int)rf->train.threads);
+    compile_options(s);
+    return GW_OK;
+}
+
+void gw_setup_release(gw_setup *s) {
+    gw_tokenizer_free(s->tokenizer);
+    gw_arena_release(&s->mem);
+    memset(s, 0, sizeof *s);
+}
+
+static gw_status finish(gw_graph *g, gw_status st, const gw_compile_opts *o, const char *last,
+                        gw_compile_report *report, gw_diags *dg) {
+    if (st == GW_OK) st = gw_compile(g, o, last, report, dg);
+    if (st != GW_OK) gw_graph_release(g);
+    return st;
+}
+
+gw_status gw_setup_program(const gw_setup *s, bool train, const char *last, gw_graph *g,
+                           gw_compile_report *report, gw_diags *dg) {
+    gw_build_opts b = {.mode = GW_BUILD_LOSS,
+                       .batch = s->rf->train.micro_batch,
+                       .seq = s->rf->train.seq_len,
+                       .compute = s->train.compute,
+                       .seed = (uint64_t)s->rf->train.seed,
+                       .training = train,
+                       .packed = true};
+    gw_graph_init(g, gw_ops_table());
+    gw_status st = gw_model_build(g, &s->model, &b, dg);
+    return finish(g, st, train ? &s->train : &s->forward, last, report, dg);
+}
+
+gw_status gw_setup_logits_program(const gw_setup *s, int64_t batch, int64_t seq, int64_t cache,
+                                  gw_graph *g, gw_compile_report *report, gw_diags *dg) {
+    gw_build_opts b = {.mode = cache > 0 ? GW_BUILD_CACHED : GW_BUILD_LOGITS,
+                       .batch = batch,
+                       .seq = seq,
+                       .cache = cache,
+                       .compute = s->forward.compute,
+                       .packed = cache == 0};
+    gw_graph_init(g, gw_ops_table());
+    gw_status st = gw_model_build(g, &s->model, &b, dg);
+    return finish(g, st, &s->forward, NULL, report, dg);
+}

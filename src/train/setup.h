@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a run file to everything a command needs: model, tokenizer, compile options, programs.
+#ifndef GW_TRAIN_SETUP_H
+#define GW_TRAIN_SETUP_H
+
+#include "data/tokenizer.h" /* gw_tokenizer */
+#include "kernel/kernel.h"  /* gw_machine */
+#include "model/model.h"    /* gw_model, gw_param */
+#include "pass/pass.h"      /* gw_compile_opts */
+#include "train/runfile.h"  /* gw_runfile */
+
+typedef struct gw_setup {
+    gw_arena mem;
+    gw_runfile *rf;
+    gw_model model;
+    gw_param *params;
+    int nparams;
+    gw_param_info *infos;
+    gw_tokenizer *tokenizer; /* NULL when the run file names none */
+    gw_machine machine;
+    gw_compile_opts train;   /* training step */
+    gw_compile_opts forward; /* the same precision, forward only */
+} gw_setup;
+
+/* Opens the tokenizer (if one is named), settles the model and the options; the run file's `auto`
+ * values are resolved in place. Nothing large is allocated. `need_tokenizer`: a missing one is an
+ * error. */
+GW_WARN_UNUSED gw_status gw_setup_init(gw_setup *s, gw_runfile *rf, bool need_tokenizer,
+                                       gw_diags *dg);
+void gw_setup_release(gw_setup *s);
+
+/* Builds and compiles, up to pass `last` (NULL = all). `g` uninitialised; released by the caller on
+ * success. The training step, or a forward program with loss (`train` false) of the micro-batch's
+ * shape. */
+GW_WARN_UNUSED gw_status gw_setup_program(const gw_setup *s, bool train, const char *last,
+                                          gw_graph *g, gw_compile_report *report, gw_diags *dg);
+/* A forward program that yields logits: with a KV cache of `cache` rows (prefill or decode of `seq`
+ * new tokens a row), or, cache 0, over whole sequences. */
+GW_WARN_UNUSED gw_status gw_setup_logits_program(const gw_setup *s, int64_t batch, int64_t seq,
+                                                 int64_t cache, gw_graph *g,
+                                                 gw_compile_report *report, gw_diags *dg);
+/* The dtype of values in products. */
+gw_dtype gw_setup_compute(const gw_runfile *rf);
+
+/* A model read from a public directory or file alone (config.json or GGUF metadata). */
+GW_WARN_UNUSED gw_status gw_setup_read_model(const char *path, gw_model *m, gw_diags *dg);
+
+#endif

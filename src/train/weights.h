@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parameters of an executor: made from a seed, read from public files, written to them.
+#ifndef GW_TRAIN_WEIGHTS_H
+#define GW_TRAIN_WEIGHTS_H
+
+#include "base/diag.h"   /* gw_status, gw_diags */
+#include "model/model.h" /* gw_model, gw_param */
+#include "run/exec.h"    /* gw_exec */
+
+/* Fills every parameter by its init rule: a pure function of (seed, tensor name, element index). */
+void gw_weights_init(gw_exec *x, const gw_param *params, int n, uint64_t seed);
+
+/* From a Hugging Face directory, a .safetensors file or a .gguf file (by the name's ending). Names
+ * with and without the model's prefix are found; fused, transposed and interleaved forms are
+ * undone. Missing or misshapen tensors are errors that name them all; tensors nothing reads give
+ * one warning. Values are rounded to the parameters' dtype. */
+GW_WARN_UNUSED gw_status gw_weights_load(gw_exec *x, const gw_model *m, const gw_param *params,
+                                         int n, const char *path, gw_diags *dg);
+
+/* Writes model.safetensors (sharded past max_shard_bytes; 0 = 5 GB) and config.json into `dir`.
+ * dtype: GW_F32, GW_BF16 or GW_F16. bos, eos: -1 none. */
+GW_WARN_UNUSED gw_status gw_weights_export(const gw_exec *x, const gw_model *m,
+                                           const gw_param *params, int n, const char *dir,
+                                           gw_dtype dtype, int64_t max_shard_bytes, int64_t bos,
+                                           int64_t eos, gw_diags *dg);
+
+/* n elements of a float dtype to and from float32. */
+void gw_floats_to(gw_dtype t, const float *src, int64_t n, void *dst);
+void gw_floats_from(gw_dtype t, const void *src, int64_t n, float *dst);
+
+#endif

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints: bits come back, damage is named, a failed save hurts nothing, only ours is removed.
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/io.h"  /* gw_file_read */
+#include "base/log.h" /* gw_log_set_level */
+#include "base/rng.h" /* gw_rng_u64 */
+#include "base/str.h" /* gw_str */
+#include "harness.h"
+#include "train/checkpoint.h"
+
+enum { ROWS = 40, COLS = 33, BIASES = 7 };
+
+typedef struct state {
+    float w[ROWS * COLS];
+    uint16_t half[BIASES];
+    gw_ckpt_tensor tensors[3];
+    float scalar;
+} state;
+
+static void fill(state *s, uint64_t seed) {
+    gw_rng_key key = gw_rng_key_named(seed, "state");
+    for (int i = 0; i < ROWS * COLS; i++) s->w[i] = gw_rng_uniform(key, (uint64_t)i);
+    for (int i = 0; i < BIASES; i++) s->half[i] = (uint16_t)gw_rng_u32(key, (uint64_t)i + 7777);
+    s->scalar = gw_rng_uniform(key, 99999);
+    memset(s->tensors, 0, sizeof s->tensors);
+    s->tensors[0] = (gw_ckpt_tensor){"w", GW_F32, 2, {ROWS, COLS}, {0}, s->w};
+    s->tensors[1] = (gw_ckpt_tensor){"b", GW_BF16, 1, {BIASES}, {0}, s->half};
+    s->tensors[2] = (gw_ckpt_tensor){"t", GW_F32, 0, {0}, {0}, &s->scalar};
+    for (int i = 0; i < 3; i++)
+        s->tensors[i].box = gw_box_whole(s->tensors[i].ndim, s->tensors[i].dims);
+}
+
+static bool same(const state *a, const state *b) {
+    return memcmp(a->w, b->w, sizeof a->w) == 0 && memcmp(a->half, b->half, sizeof a->half) == 0 &&
+           memcmp(&a->scalar, &b->scalar, sizeof a->scalar) == 0;
+}
+
+static gw_ckpt_meta meta_at(int64_t step) {
+    return (gw_ckpt_meta){.step = step,
+                          .batch = step + 2,
+                          .next_sample = step * 8,
+                          .tokens = 123,
+                          .loss_scale = 4096.5,
+                          .good_steps = 17,
+                          .bad_steps = 1,
+                          .seed = 42,
+                          .tokenizer = "aa",
+                          .data = "bb",
+                          .model = "layers=2",
+                          .threads = 3,
+                          .isa = "avx2",
+                          .config = "train: {steps: 3}\n"};
+}
+
+static gw_status save(const char *dir, int64_t step, uint64_t seed, gw_diags *dg) {
+    state s;
+    fill(&s, seed);
+    gw_ckpt_meta m = meta_at(step);
+    return gw_checkpoint_save(dir, &m, s.tensors, 3, dg);
+}
+
+static const char *folder(int64_t step) {
+    char name[64];
+    snprintf(name, sizeof name, "checkpoints/step-%08" PRId64, step);
+    return test_tmp_path(name);
+}
+
+static const char *inside(int64_t step, const char *file) {
+    char name[96];
+    snprintf(name, sizeof name, "checkpoints/step-%08" PRId64 "/%s", step, file);
+    return test_tmp_path(name);
+}
+
+/* Loads step's checkpoint over another state; *out has what came. */
+static gw_status load(int64_t step, state *out, gw_ckpt_meta *meta, gw_diags *dg) {
+    static gw_arena mem; /* released at the next call; strings of *meta live until then */
+    gw_arena_release(&mem);
+    gw_ckpt_manifest *m = NULL;
+    fill(out, 777);
+    GW_TRY(gw_checkpoint_read(folder(step), &mem, &m, dg));
+    if (meta) *meta = m->meta;
+    return gw_checkpoint_load(m, out->tensors, 3, dg);
+}
+
+TEST(saved_bits_and_counters_come_back) {
+    gw_diags dg;
+    gw_diags_init(&dg);
+    state was, is;
+    gw_ckpt_meta m, w = meta_at(5);
+    fill(&was, 1);
+    CHECK_OK(save(test_tmpdir(), 5, 1, &dg), &dg);
+    CHECK_OK(load(5, &is, &m, &dg), &dg);
+    CHECK(same(&was, &is));
+    CHECK(m.step == 5 && m.batch == 7 && m.next_sample == 40 && m.tokens == 123);
+    CHECK(m.good_steps == 17 && m.bad_steps == 1 && m.seed == 42 && m.threads == 3);
+    CHECK_NEAR(m.loss_scale, 4096.5, 0);
+    CHECK_STR(m.config, w.config);
+    CHECK_STR(m.model, w.model);
+    CHECK_EQ(m.number, 1);
+    CHECK_OK(save(test_tmpdir(), 9, 2, &dg), &dg);
+    CHECK_OK(load(9, &is, &m, &dg), &dg);
+    CHECK_EQ(m.number, 2);
+    gw_diags_release(&dg);
+}
+
+TEST(any_box_is_filled_from_any_chunks) {
+    gw_diags dg;
+    gw_diags_init(&dg);
+    gw_arena mem = {0};
+    state was;
+    fill(&was, 3);
+    /* Two "ranks" hold column halves; a manifest that lists both is what a later layout writes. */
+    int64_t dims[2] = {ROWS, COLS};
+    for (int64_t r0 = 0; r0 < ROWS; r0 += 13)
+        for (int64_t c0 = 0; c0 < COLS; c0 += 10) {
+            gw_box whole = gw_box_whole(2, dims), part;
+            gw_box want = {2, {r0, c0}, {GW_MIN(13, ROWS - r0), GW_MIN(10, COLS - c0)}};
+            float got[13 * 10];
+            CHECK(gw_box_meet(&whole, &want, &part) && gw_box_equal(&part, &want));
+            gw_box_copy(got, &want, was.w, &whole, &part, 4);
+            for (int64_t i = 0; i < want.size[0]; i++)
+                for (int64_t k = 0; k < want.size[1]; k++)
+                    CHECK(memcmp(&got[i * want.size[1] + k], &was.w[(r0 + i) * COLS + c0 + k], 4) ==
+                          0);
+        }
+    CHECK_OK(save(test_tmpdir(), 1, 3, &dg), &dg);
+    gw_ckpt_manifest *m = NULL;
+    CHECK_OK(gw_checkpoint_read(folder(1), &mem, &m, &dg), &dg);
+    float corner[5 * 4];
+    gw_ckpt_tensor t = {"w", GW_F32, 2, {ROWS, COLS}, {2, {30, 29}, {5, 4}}, corner};
+    CHECK_OK(gw_checkpoint_load(m, &t, 1, &dg), &dg);
+    for (int i = 0; i < 5; i++)
+        CHECK(memcmp(corner + i * 4, was.w + (30 + i) * COLS + 29, 16) == 0);
+    gw_arena_release(&mem);
+    gw_diags_release(&dg);
+}
+
+TEST(a_flipped_byte_is_named_with_file_and_tensor) {
+    gw_diags dg;
+    gw_diags_init(&dg);
+    state s;
+    CHECK_OK(save(test_tmpdir(), 1, 4, &dg), &dg);
+    int fd = open(inside(1, "rank-00000.safetensors"), O_RDWR);
+    char c;
+    struct stat st;
+    CHECK(fd >= 0 && fstat(fd, &st) == 0);
+    off_t at = st.st_size - (off_t)sizeof s.half - 100; /* the widest dtype first: inside w */
+    CHECK(pread(fd, &c, 1, at) == 1);
+    c ^= 0x10;
+    CHECK(pwrite(fd, &c, 1, at) == 1);
+    close(fd);
+    CHECK_FAILS(load(1, &s, NULL, &dg), &dg, "tensor 'w'");
+    CHECK(strstr(gw_diags_first_error(&dg), "rank-00000.safetensors"));
+    gw_diags_release(&dg);
+}
+
+/* Copies a file's first n bytes over it. */
+static void cut(const char *path, int64_t n) { CHECK(truncate(path, (off_t)n) == 0); }
+
+TEST(a_cut_file_is_an_error_at_every_length) {
+    gw_diags dg;
+    gw_diags_init(&dg);
+    static const char *const files[] = {"manifest.json", "rank-00000.safetensors"};
+    for (int f = 0; f < 2; f++) {
+        CHECK_OK(save(test_tmpdir(), 1, 5, &dg), &dg);
+        gw_str whole = {0};
+        state s;
+        CHECK_OK(gw_file_read(inside(1, files[f]), 0, &whole, &dg), &dg);
+        /* JSON ends with a brace and a newline: without the newline it is still whole. */
+        int64_t most = (int64_t)whole.len - (f == 0 ? 2 : 1);
+        for (int64_t n = most; n >= 0; n -= GW_MAX((int64_t)1, n / 23)) {
+            cut(inside(1, files[f]), n);
+            gw_diags_clear(&dg);
+            gw_status st = load(1, &s, NULL, &dg);
+            CHECK_MSG(st == GW_ERR_FORMAT || st == GW_ERR_IO, "%s cut at %" PRId64, files[f], n);
+            CHECK(dg.nerrors > 0);
+        }
+        gw_diags_clear(&dg);
+        unlink(inside(1, files[f]));
+        CHECK(load(1, &s, NULL, &dg) != GW_OK);
+        unlink(inside(1, "manifest.json"));
+        gw_str_release(&whole);
+        gw_diags_clear(&dg);
+    }
+    gw_diags_release(&dg);
+}
+
+TEST(noise_in_a_manifest_never_crashes) {
+    gw_diags dg;
+    gw_diags_init(&dg);
+    CHECK_OK(save(test_tmpdir(), 1, 6, &dg), &dg);
+    gw_str whole = {0};
+    CHECK_OK(gw_file_read(inside(1, "manifest.json"), 0, &whole, &dg), &dg);
+    gw_rng_key key = gw_rng_key_named(1, "noise");
+    int refused = 0;
+    for (uint64_t round = 0; round < 400; round++) {
+        gw_str bad = {0};
+        gw_str_add_n(&bad, whole.data, whole.len);
+        for (uint64_t k = 0; k < 3; k++) {
+            uint64_t r = gw_rng_u64(key, round * 3 + k);
+            static const char swap[] = "0123456789-\"[]{},.e:xz";
+            bad.data[r % bad.len] = swap[(r >> 40) % (sizeof swap - 1)];
+        }
+        FILE *f = fopen(inside(1, "manifest.json"), "w");
+        CHECK(f && fwrite(bad.data, 1, bad.len, f) == bad.len && fclose(f) == 0);
+        gw_str_release(&bad);
+        gw_diags_clear(&dg);
+        state s;
+        refused += load(1, &s, NULL, &dg) != GW_OK;
+    }
+    CHECK(refused > 100);
+    gw_str_release(&whole);
+    gw_diags_release(&dg);
+}
+
+static gw_ckpt_state state_of(int64_t step) {
+    gw_arena mem = {0};
+    gw_ckpt_list l;
+    gw_ckpt_state s = GW_CKPT_DAMAGED;
+    bool found = false;
+    CHECK(gw_checkpoint_list(test_tmpdir(), &mem, &l, NULL) == GW_OK);
+    for (int i = 0; i < l.n; i++) {
+        if (i > 0) CHECK(l.items[i].step < l.items[i - 1].step);
+        if (l.items[i].step == step) {
+            s = l.items[i].state;
+            found = true;
+        }
+    }
+    gw_arena_release(&mem);
+    CHECK_MSG(found, "step %" PRId64 " is not listed", step);
+    return s;
+}
+
+TEST(keep_last_counts_complete_ones_and_removes_only_ours) {
+    gw_diags dg;
+    gw_diags_init(&dg);
+    for (int64_t s = 1; s <= 5; s++) CHECK_OK(save(test_tmpdir(), s, 7, &dg), &dg);
+    CHECK(unlink(inside(4, "manifest.json")) == 0); /* torn: does not count */
+    FILE *f = fopen(inside(1, "notes.txt"), "w");   /* a person's */
+    CHECK(f && fputs("keep me\n", f) >= 0 && fclose(f) == 0);
+    CHECK_OK(gw_dir_make(test_tmp_path("checkpoints/step-mine"), &dg), &dg);
+    CHECK_OK(gw_checkpoint_prune(test_tmpdir(), 2, &dg), &dg);
+    CHECK_EQ(state_of(5), GW_CKPT_COMPLETE);
+    CHECK_EQ(state_of(4), GW_CKPT_TORN);
+    CHECK_EQ(state_of(3), GW_CKPT_COMPLETE);
+    CHECK(!gw_path_exists(folder(2)));
+    CHECK(gw_path_exists(inside(1, "notes.txt")));
+    CHECK(!gw_path_exists(inside(1, "rank-00000.safetensors")));
+    CHECK(gw_path_exists(test_tmp_path("checkpoints/step-mine")));
+    CHECK_OK(gw_checkpoint_prune(test_tmpdir(), 0, &dg), &dg);
+    CHECK_EQ(state_of(3), GW_CKPT_COMPLETE);
+    gw_diags_release(&dg);
+}
+
+TEST(a_torn_folder_is_written_again_and_a_whole_one_moved_aside) {
+    gw_diags dg;
+    gw_diags_init(&dg);
+    state s, want;
+    gw_log_set_level(GW_LOG_QUIET);
+    CHECK_OK(save(test_tmpdir(), 1, 8, &dg), &dg);
+    CHECK(unlink(inside(1, "manifest.json")) == 0);
+    CHECK_OK(save(test_tmpdir(), 1, 9, &dg), &dg);
+    CHECK_OK(load(1, &s, NULL, &dg), &dg);
+    fill(&want, 9);
+    CHECK(same(&s, &want));
+    CHECK_OK(save(test_tmpdir(), 1, 10, &dg), &dg);
+    CHECK(gw_path_exists(test_tmp_path("checkpoints/step-00000001.replaced-1/manifest.json")));
+    CHECK_OK(load(1, &s, NULL, &dg), &dg);
+    fill(&want, 10);
+    CHECK(same(&s, &want));
+    gw_diags_release(&dg);
+}
+
+/* After a failed save of step 2: step 1 loads, step 2 is no checkpoint. */
+static void step_one_is_intact(void) {
+    gw_diags dg;
+    gw_diags_init(&dg);
+    state s, want;
+    CHECK_OK(load(1, &s, NULL, &dg), &dg);
+    fill(&want, 11);
+    CHECK(same(&s, &want));
+    struct stat st;
+    CHECK(stat(inside(2, "manifest.json"), &st) != 0 || !S_ISREG(st.st_mode));
+    CHECK(!gw_path_exists(inside(2, "rank-00000.safetensors")));
+    gw_diags_release(&dg);
+}
+
+TEST(a_rename_that_fails_leaves_the_checkpoint_before) {
+    gw_diags dg;
+    gw_diags_init(&dg);
+    CHECK_OK(save(test_tmpdir(), 1, 11, &dg), &dg);
+    CHECK_OK(gw_dir_make(inside(2, "manifest.json/occupied"), &dg), &dg);
+    CHECK_FAILS(save(test_tmpdir(), 2, 12, &dg), &dg, "manifest.json");
+    step_one_is_intact();
+    gw_diags_release(&dg);
+}
+
+TEST(a_file_size_limit_leaves_the_checkpoint_before) {
+    gw_diags dg;
+    gw_diags_init(&dg);
+    CHECK_OK(save(test_tmpdir(), 1, 11, &dg), &dg);
+    signal(SIGXFSZ, SIG_IGN);
+    struct rlimit old, small;
+    CHECK(getrlimit(RLIMIT_FSIZE, &old) == 0);
+    for (rlim_t limit = 100; limit <= 1600; limit += 500) {
+        small = old;
+        small.rlim_cur = limit;
+        CHECK(setrlimit(RLIMIT_FSIZE, &small) == 0);
+        gw_status st = save(test_tmpdir(), 2, 12, &dg);
+        CHECK(setrlimit(RLIMIT_FSIZE, &old) == 0);
+        CHECK_EQ(st, GW_ERR_IO);
+        step_one_is_intact();
+        CHECK(!gw_path_exists(folder(2)));
+    }
+    gw_diags_release(&dg);
+}
+
+TEST(a_full_disk_leaves_the_checkpoint_before) {
+    if (geteuid() != 0) SKIP("mounting a small file system needs root");
+    const char *disk = test_tmpdir();
+    gw_diags dg;
+    gw_diags_init(&dg);
+    if (mount("none", disk, "tmpfs", 0, "size=20k") != 0) SKIP("mount is not allowed here");
+    gw_status first = save(disk, 1, 11, &dg), second = save(disk, 2, 12, &dg);
+    bool told = strstr(gw_diags_first_error(&dg), "No space left") != NULL;
+    state s, want;
+    fill(&want, 11);
+    gw_diags again;
+    gw_diags_init(&again);
+    gw_status loaded = load(1, &s, NULL, &again);
+    bool intact = same(&s, &want), left = gw_path_exists(folder(2));
+    umount2(disk, MNT_DETACH);
+    CHECK_EQ(first, GW_OK);
+    CHECK_EQ(second, GW_ERR_IO);
+    CHECK(told);
+    CHECK_EQ(loaded, GW_OK);
+    CHECK(intact && !left);
+    gw_diags_release(&again);
+    gw_diags_release(&dg);
+}

@@ -1,0 +1,70 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# timeout: 120
+# One signal finishes the step, saves and exits 3; the run continues from there. Two signals end it at once.
+set -eu
+[ -x "$GW_BIN" ] || { echo "no program in GW_BIN"; exit 77; }
+command -v python3 >/dev/null || { echo "python3 writes the test's tokens"; exit 77; }
+cd "$TMPDIR"
+
+python3 - <<'EOF'
+import struct
+docs = [list(b"the wright makes a step and another step. " * (3 + i % 5)) + [256] for i in range(60)]
+sizes = [len(d) for d in docs]
+ends = [0]
+for n in sizes: ends.append(ends[-1] + 2 * n)
+with open("t.bin", "wb") as f:
+    for d in docs: f.write(struct.pack("<%dH" % len(d), *d))
+n = len(docs)
+with open("t.idx", "wb") as f:
+    f.write(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, n, n + 1))
+    f.write(struct.pack("<%di" % n, *sizes) + struct.pack("<%dq" % n, *ends[:-1]))
+    f.write(struct.pack("<%dq" % (n + 1), *range(n + 1)))
+EOF
+cat > run.yaml <<'EOF'
+model: {family: llama, layers: 1, hidden: 16, heads: 2, ffn: 32}
+data: {train: t, tokenizer: bytes}
+train: {steps: 1000000, seq_len: 16, micro_batch: 1, threads: 1}
+checkpoint: {every: 0}
+EOF
+
+wait_for_steps() { # DIR PID
+    i=0
+    while [ ! -s "$1/metrics.jsonl" ]; do
+        kill -0 "$2" 2>/dev/null || { echo "the run ended early"; cat "$1.log"; exit 1; }
+        i=$((i + 1)); [ $i -lt 600 ] || { echo "no step in 60 s"; exit 1; }
+        sleep 0.1
+    done
+}
+
+for signal in INT TERM; do
+    rm -rf one
+    # A shell's background jobs ignore SIGINT, which the program's own handler overrides.
+    "$GW_BIN" train run.yaml --out one > one.out 2> one.log & pid=$!
+    wait_for_steps one $pid
+    kill -$signal $pid
+    code=0; wait $pid || code=$?
+    [ $code -eq 3 ] || { echo "exit $code after SIG$signal, not 3"; cat one.log; exit 1; }
+    ls one/checkpoints/step-*/manifest.json > /dev/null
+    grep -q -- --resume one.log
+    [ -s one/report.html ] && [ -s one/summary.json ]
+done
+
+# It continues behind the saved step.
+step=$(sed -n 's/.*"step": \([0-9]*\).*/\1/p' one/metrics.jsonl | tail -1)
+"$GW_BIN" train run.yaml --out one --resume --json --set train.steps=$((step + 2)) > one.json 2> one.log
+grep -q "\"steps\": $((step + 2))" one.json
+[ "$(sed -n 's/.*"step": \([0-9]*\).*/\1/p' one/metrics.jsonl | sort -n | uniq -d | wc -l)" -eq 0 ]
+
+# Two signals: stopped at once, with the status of a signal. Steps of this size take seconds.
+cat > slow.yaml <<'EOF'
+model: {family: llama, layers: 2, hidden: 64, heads: 2, ffn: 128}
+data: {train: t, tokenizer: bytes}
+train: {steps: 100, seq_len: 256, micro_batch: 4, accumulate: 400, threads: 1}
+EOF
+"$GW_BIN" train slow.yaml --out two > two.out 2> two.log & pid=$!
+i=0; while ! grep -q "writing to" two.log; do i=$((i + 1)); [ $i -lt 300 ] || exit 1; sleep 0.1; done
+kill -INT $pid; sleep 0.3; kill -INT $pid
+code=0; wait $pid || code=$?
+[ $code -eq 130 ] || { echo "exit $code after two signals, not 130"; cat two.log; exit 1; }
+[ ! -d two/checkpoints ]
