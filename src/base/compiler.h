@@ -33,7 +33,8 @@
 #define GW_CLONES
 #endif
 
-/* At the top of a file: a product and a sum are rounded one by one, whatever the command line says. */
+/* At the top of a file: a product and a sum are rounded one by one, whatever the command line says.
+ */
 #if defined(__clang__)
 #define GW_NO_CONTRACT _Pragma("STDC FP_CONTRACT OFF")
 #elif defined(__GNUC__)

@@ -134,7 +134,7 @@ static gw_status run(gw_cli *cli) {
 const gw_command gw_cmd_program = {
     .name = "program",
     .summary = "print the compiled step as text, after any pass",
-    .usage = {"RUN.yaml|PRESET|MODEL_DIR [--after PASS] [--set KEY=VALUE]...", "--passes"},
+    .usage = {"RUN.yaml|PRESET|MODEL_DIR [--after PASS] [--set KEY=VALUE]", "--passes"},
     .description = "One op a line, as the executor runs them; figures behind # are derived, and\n"
                    "--quiet leaves them out. The text parses back into the same program.",
     .options = options,

@@ -74,7 +74,8 @@ static gw_status add_token(gw_tokenizer *t, const char *name, int line, const ui
     if (e->present) return bad_line(name, line, "this rank was given before", dg);
     gw_str_clear(content);
     for (size_t i = 0; i < n; i++) gw_tok_to_alphabet(content, raw[i]);
-    *e = (gw_tok_entry){.content = gw_arena_strndup(&t->arena, gw_str_c(content), content->len),
+    *e = (gw_tok_entry){.content =
+                            gw_arena_dup(&t->arena, gw_str_c(content), (int64_t)content->len + 1),
                         .content_len = (uint32_t)content->len,
                         .bytes = gw_arena_dup(&t->arena, raw, (int64_t)n),
                         .bytes_len = (uint32_t)n,

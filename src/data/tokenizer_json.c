@@ -71,7 +71,7 @@ static gw_status get_text(const reader *r, const json_t *obj, const char *path, 
         return bad(r, GW_ERR_FORMAT, below(r, path, key), "expected a string, found %s",
                    gw_json_type_name(v));
     *n = json_string_length(v);
-    *out = gw_arena_strndup(&r->t->arena, json_string_value(v), *n);
+    *out = gw_arena_dup(&r->t->arena, json_string_value(v), (int64_t)*n + 1); /* NULs are text */
     return GW_OK;
 }
 
@@ -435,7 +435,7 @@ static gw_status read_vocab(const reader *r, const json_t *vocab, const char *pa
         if (e->present)
             return bad(r, GW_ERR_FORMAT, path, "id %d is given to '%.60s' and to '%.60s'", (int)id,
                        e->content, key);
-        *e = (gw_tok_entry){.content = gw_arena_strndup(&t->arena, key, n),
+        *e = (gw_tok_entry){.content = gw_arena_dup(&t->arena, key, (int64_t)n + 1),
                             .content_len = (uint32_t)n,
                             .present = true,
                             .in_model = true};

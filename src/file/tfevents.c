@@ -99,7 +99,8 @@ static void add_record(gw_tfevents *t) {
 /* Opens a name that nobody has: two runs in one second and process still get their own files. */
 static gw_status create(gw_tfevents *t, const char *dir, double wall, gw_diags *dg) {
     char host[256] = "localhost";
-    if (gethostname(host, sizeof host - 1) != 0 || host[0] == '\0') snprintf(host, sizeof host, "localhost");
+    if (gethostname(host, sizeof host - 1) != 0 || host[0] == '\0')
+        snprintf(host, sizeof host, "localhost");
     for (char *c = host; *c; c++)
         if (*c == '/') *c = '_';
     for (int n = 0; n < 1000; n++) {

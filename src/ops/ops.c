@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table itself: ops.def expanded into an array of descriptors. Adding an op is a file and a line there.
+// The table itself: ops.def expanded into an array of descriptors. Adding an op is a file and a
+// line there.
 #include "ops/ops.h" /* gw_optable, gw_opdef_* */
 
 static const gw_opdef *const all_ops[] = {

@@ -230,6 +230,22 @@ static gw_status bytes_with(const gw_graph *src, const candidate *list, int64_t 
     return st;
 }
 
+/* The longest prefix tried that meets the budget, into *high; *least is the fewest bytes met. The
+ * whole list usually is it; where recomputing in backward itself makes the peak (one or two
+ * layers), a shorter one may be. */
+static gw_status enough_of(const gw_graph *src, const candidate *list, int64_t *high, bool *drop,
+                           const gw_compile_opts *opts, int64_t *least, gw_diags *dg) {
+    int64_t n = *high;
+    for (int64_t fewer = 0; fewer < n; fewer = 2 * fewer + 1) {
+        int64_t bytes = 0;
+        GW_TRY(bytes_with(src, list, n - fewer, drop, opts, &bytes, dg));
+        *least = GW_MIN(*least, bytes);
+        *high = n - fewer;
+        if (bytes <= opts->recompute.budget_bytes) return GW_OK;
+    }
+    return GW_OK;
+}
+
 static gw_status choose_budget(const gw_graph *src, const bool *can, bool *drop,
                                const gw_compile_opts *opts, gw_compile_report *report,
                                gw_arena *mem, gw_diags *dg) {
@@ -238,20 +254,21 @@ static gw_status choose_budget(const gw_graph *src, const bool *can, bool *drop,
     report->recompute_candidates = (int)n;
     GW_TRY(bytes_with(src, list, 0, drop, opts, &bytes, dg));
     if (bytes <= budget) return GW_OK;
-    GW_TRY(bytes_with(src, list, n, drop, opts, &bytes, dg));
-    if (bytes > budget) {
+    int64_t high = n, least = bytes;
+    GW_TRY(enough_of(src, list, &high, drop, opts, &least, dg));
+    if (least > budget) {
         gw_status st = GW_FAIL(dg, GW_ERR_CONFIG, "recompute-budget",
-                               "recompute.budget: %lld bytes cannot be met; with everything "
-                               "recomputed the arena is %lld bytes",
-                               (long long)budget, (long long)bytes);
+                               "recompute.budget: %lld bytes cannot be met; the least that "
+                               "recomputing reaches is an arena of %lld bytes",
+                               (long long)budget, (long long)least);
         if (dg)
             gw_diag_hint(dg, dg->last,
                          "raise recompute.budget to %lld, or lower "
                          "train.micro_batch or train.seq_len",
-                         (long long)bytes);
+                         (long long)least);
         return st;
     }
-    int64_t low = 0, high = n; /* low is too few, high is enough */
+    int64_t low = 0; /* too few; high is enough */
     while (high - low > 1) {
         int64_t mid = low + (high - low) / 2;
         GW_TRY(bytes_with(src, list, mid, drop, opts, &bytes, dg));

@@ -180,9 +180,10 @@ static gw_status prepare_ops(gw_exec *x, const gw_exec_opts *o, gw_diags *dg) {
         }
         const gw_kernel *k = gw_kernel_choose(&x->g, op, &o->machine);
         if (k->workspace(&x->g, op, &o->machine) > b->args.work_bytes)
-            gw_panic("%s of %s has less workspace than its kernel %s needs: the program was placed for "
-                     "another machine",
-                     gw_op_def(&x->g, op)->name, gw_graph_str(&x->g, op->scope), k->name);
+            gw_panic(
+                "%s of %s has less workspace than its kernel %s needs: the program was placed for "
+                "another machine",
+                gw_op_def(&x->g, op)->name, gw_graph_str(&x->g, op->scope), k->name);
         gw_status st = k->prepare(&b->args, &x->mem, &b->state, dg);
         if (st != GW_OK) {
             gw_diag_frame(dg, "preparing %s (kernel %s) of %s", gw_op_def(&x->g, op)->name, k->name,

@@ -149,9 +149,10 @@ static gw_status too_big(int64_t bytes, const char *what, gw_diags *dg) {
     char limit[600] = "memory", need[32], have[32];
     int64_t left = gw_memory_available(limit, (int)sizeof limit);
     if (bytes <= left) return GW_OK;
-    gw_status st = GW_FAIL(
-        dg, GW_ERR_MEMORY, "memory-short", "%s needs %s; %s leaves %s (short by %lld bytes)", what,
-        gw_fmt_bytes(need, bytes), limit, gw_fmt_bytes(have, left), (long long)(bytes - left));
+    gw_status st = GW_FAIL(dg, GW_ERR_MEMORY, "memory-short",
+                           "no room for %s: %s needed, %s leaves %s (short by %lld bytes)", what,
+                           gw_fmt_bytes(need, bytes), limit, gw_fmt_bytes(have, left),
+                           (long long)(bytes - left));
     if (dg)
         gw_diag_hint(dg, dg->last,
                      "lower train.micro_batch or train.seq_len, or set recompute.policy; "

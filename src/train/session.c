@@ -49,7 +49,8 @@ static gw_status initial_weights(gw_session *s, gw_diags *dg) {
     if (rf->model.source == GW_RF_PATH && rf->model.load_weights)
         return gw_weights_load(s->x, &s->setup.model, s->setup.params, s->setup.nparams,
                                rf->model.path, dg);
-    gw_weights_init(s->x, s->setup.params, s->setup.nparams, (uint64_t)rf->train.seed);
+    gw_weights_init(s->x, s->setup.params, s->setup.nparams, (uint64_t)rf->train.seed,
+                    s->setup.machine.threads);
     return GW_OK;
 }
 

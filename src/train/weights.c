@@ -9,7 +9,8 @@
 // (GGUF of the llama architecture).
 #include "train/weights.h"
 
-#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/num.h"         /* gw_bf16, gw_fp16 */
@@ -19,7 +20,7 @@
 #include "file/gguf.h"        /* gw_gguf */
 #include "file/safetensors.h" /* gw_st_set */
 
-enum { CHUNK = 1 << 20 }; /* elements converted at a time */
+enum { CHUNK = 1 << 18 }; /* elements made at a time */
 
 void gw_floats_to(gw_dtype t, const float *src, int64_t n, void *dst) {
     if (t == GW_F32)
@@ -59,21 +60,55 @@ static char *element(const gw_tensor *t, int64_t i) {
 
 /* ---- from a seed ---- */
 
-void gw_weights_init(gw_exec *x, const gw_param *params, int n, uint64_t seed) {
+/* Chunks of all parameters, taken by threads in turn: any cut gives the same bits. */
+typedef struct filler {
+    const gw_exec *x;
+    const gw_param *params;
+    int n;
+    uint64_t seed;
+    atomic_llong next; /* number of the next chunk, over all parameters */
+} filler;
+
+static int64_t chunks_of(const gw_param *p) {
+    return (gw_type_elems(&p->type) + CHUNK - 1) / CHUNK;
+}
+
+static void fill_chunk(const filler *f, const gw_param *p, int64_t chunk, float *buf) {
+    gw_tensor t = tensor_of(f->x, p);
+    int64_t at = chunk * CHUNK, m = GW_MIN((int64_t)CHUNK, t.elems - at);
+    if (p->init == GW_INIT_NORMAL)
+        gw_rng_fill_normal(gw_rng_key_named(f->seed, p->name), (uint64_t)at, m, (float)p->std, buf);
+    for (int64_t j = 0; j < m && p->init != GW_INIT_NORMAL; j++)
+        buf[j] = p->init == GW_INIT_ONES ? 1.0f : 0.0f;
+    gw_floats_to(t.dtype, buf, m, element(&t, at));
+}
+
+static void *fill_chunks(void *user) {
+    filler *f = user;
     float *buf = gw_mem_alloc(sizeof(float) * CHUNK);
-    for (int i = 0; i < n; i++) {
-        gw_tensor t = tensor_of(x, &params[i]);
-        gw_rng_key key = gw_rng_key_named(seed, params[i].name);
-        for (int64_t at = 0; at < t.elems; at += CHUNK) {
-            int64_t m = GW_MIN((int64_t)CHUNK, t.elems - at);
-            if (params[i].init == GW_INIT_NORMAL)
-                gw_rng_fill_normal(key, (uint64_t)at, m, (float)params[i].std, buf);
-            for (int64_t j = 0; j < m && params[i].init != GW_INIT_NORMAL; j++)
-                buf[j] = params[i].init == GW_INIT_ONES ? 1.0f : 0.0f;
-            gw_floats_to(t.dtype, buf, m, element(&t, at));
-        }
+    int64_t first = 0; /* number of parameter i's first chunk */
+    int i = 0;
+    for (;;) {
+        int64_t c = atomic_fetch_add(&f->next, 1);
+        while (i < f->n && c >= first + chunks_of(&f->params[i]))
+            first += chunks_of(&f->params[i++]);
+        if (i == f->n) break;
+        fill_chunk(f, &f->params[i], c - first, buf);
     }
     gw_mem_free(buf);
+    return NULL;
+}
+
+void gw_weights_init(gw_exec *x, const gw_param *params, int n, uint64_t seed, int threads) {
+    filler f = {.x = x, .params = params, .n = n, .seed = seed};
+    enum { MOST = 64 };
+    pthread_t others[MOST];
+    int started = 0;
+    while (started < GW_MIN(threads, (int)MOST) - 1 &&
+           pthread_create(&others[started], NULL, fill_chunks, &f) == 0)
+        started++;
+    (void)fill_chunks(&f);
+    for (int i = 0; i < started; i++) pthread_join(others[i], NULL);
 }
 
 /* ---- from a file ---- */

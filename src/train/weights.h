@@ -7,8 +7,9 @@
 #include "model/model.h" /* gw_model, gw_param */
 #include "run/exec.h"    /* gw_exec */
 
-/* Fills every parameter by its init rule: a pure function of (seed, tensor name, element index). */
-void gw_weights_init(gw_exec *x, const gw_param *params, int n, uint64_t seed);
+/* Fills every parameter by its init rule: a pure function of (seed, tensor name, element index),
+ * whatever the number of threads. */
+void gw_weights_init(gw_exec *x, const gw_param *params, int n, uint64_t seed, int threads);
 
 /* From a Hugging Face directory, a .safetensors file or a .gguf file (by the name's ending). Names
  * with and without the model's prefix are found; fused, transposed and interleaved forms are
