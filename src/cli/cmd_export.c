@@ -105,7 +105,7 @@ static gw_status run(gw_cli *cli) {
 const gw_command gw_cmd_export = {
     .name = "export",
     .summary = "write the weights of a run as a Hugging Face directory",
-    .usage = {"RUN_DIR|HF_DIR|FILE.gguf --out DIR [--dtype DTYPE] [--max-shard BYTES]"},
+    .usage = {"RUN_DIR|HF_DIR|FILE.gguf --out DIR [--dtype DTYPE]"},
     .description = "config.json, model.safetensors and the tokenizer, for transformers to load.",
     .options = options,
     .noptions = GW_COUNT(options),

@@ -168,7 +168,7 @@ static gw_status run(gw_cli *cli) {
 const gw_command gw_cmd_generate = {
     .name = "generate",
     .summary = "continue a text with a trained or public model",
-    .usage = {"RUN_DIR|RUN.yaml|HF_DIR|FILE.gguf [--prompt TEXT] [--max-tokens N]"},
+    .usage = {"RUN_DIR|HF_DIR|FILE.gguf [--prompt TEXT] [--max-tokens N]"},
     .description = "Reads the newest checkpoint of a run, or a public model's weights.",
     .options = options,
     .noptions = GW_COUNT(options),
