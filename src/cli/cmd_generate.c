@@ -10,6 +10,7 @@
 #include "base/io.h"    /* gw_file_read */
 #include "base/log.h"   /* gw_log_info */
 #include "cli/command.h"
+#include "cli/runarg.h"     /* gw_cli_need_path */
 #include "cli/source.h"     /* gw_cli_open_source */
 #include "file/json.h"      /* json_t */
 #include "train/generate.h" /* gw_generator */
@@ -23,7 +24,7 @@ static const gw_option options[] = {
     {"top-k", 0, "N", "draw from the N likeliest (default all)", GW_OPT_INT, NULL},
     {"top-p", 0, "X", "draw from the likeliest of mass X (default 0.95)", GW_OPT_DOUBLE, NULL},
     {"seed", 0, "N", "of the draw (default 0)", GW_OPT_INT, NULL},
-    {"tokenizer", 0, "FILE", "tokenizer of a public model without one", GW_OPT_STRING, NULL},
+    {"tokenizer", 0, "FILE", "tokenizer of a model that comes without one", GW_OPT_STRING, NULL},
     {"compute", 0, "DTYPE", "dtype of a public model (default fp32)", GW_OPT_STRING, "fp32 bf16"},
     GW_OPTION_JSON,
 };
@@ -42,6 +43,7 @@ static gw_status read_prompt(gw_cli *cli, gw_str *prompt) {
     const char *file = gw_cli_string(cli, "prompt-file", NULL);
     if (file && gw_cli_given(cli, "prompt"))
         return gw_cli_usage_error(cli, "--prompt and --prompt-file exclude each other");
+    if (file) GW_TRY(gw_cli_need_path(cli, file));
     if (file) return gw_file_read(file, INT64_C(1) << 30, prompt, cli->diags);
     gw_str_add(prompt, gw_cli_string(cli, "prompt", ""));
     return GW_OK;
@@ -102,8 +104,8 @@ static void report(output *o) {
     if (!o->json) {
         fputc('\n', o->cli->out);
         gw_log_info(
-            "%lld prompt tokens in %.2f s, %lld new in %.2f s (%.1f tokens/s), stopped by %s",
-            (long long)o->prompt_tokens, o->prefill_s, (long long)o->new_tokens, o->decode_s, per_s,
+            "%lld prompt token%s in %.2f s, %lld new in %.2f s (%.1f tokens/s), stopped by %s",
+            (long long)o->prompt_tokens, o->prompt_tokens == 1 ? "" : "s", o->prefill_s, (long long)o->new_tokens, o->decode_s, per_s,
             o->stopped);
         return;
     }
@@ -116,16 +118,40 @@ static void report(output *o) {
     json_decref(j);
 }
 
-static gw_status generate(gw_cli *cli, gw_session *s, const gw_str *prompt) {
-    gw_sampling how = {.temperature = gw_cli_double(cli, "temperature", 0.8),
-                       .top_k = gw_cli_int(cli, "top-k", 0),
-                       .top_p = gw_cli_double(cli, "top-p", 0.95),
-                       .seed = (uint64_t)gw_cli_int(cli, "seed", 0)};
+/* Longer texts than any model's context are a slip of the fingers. */
+enum { MOST_TOKENS = 1 << 24 };
+
+static gw_status read_sampling(gw_cli *cli, gw_sampling *how) {
+    int64_t limit = gw_cli_int(cli, "max-tokens", 128), seed = gw_cli_int(cli, "seed", 0);
+    *how = (gw_sampling){.temperature = gw_cli_double(cli, "temperature", 0.8),
+                         .top_k = gw_cli_int(cli, "top-k", 0),
+                         .top_p = gw_cli_double(cli, "top-p", 0.95),
+                         .seed = (uint64_t)seed};
+    if (limit < 1 || limit > MOST_TOKENS)
+        return gw_cli_usage_error(cli, "--max-tokens is %lld; it must be from 1 to %d",
+                                  (long long)limit, (int)MOST_TOKENS);
+    if (how->temperature < 0)
+        return gw_cli_usage_error(cli, "--temperature is %g; it must be at least 0",
+                                  how->temperature);
+    if (how->top_k < 0)
+        return gw_cli_usage_error(cli, "--top-k is %lld; it must be at least 0",
+                                  (long long)how->top_k);
+    if (how->top_p <= 0 || how->top_p > 1)
+        return gw_cli_usage_error(cli, "--top-p is %g; it must be above 0, at most 1", how->top_p);
+    if (seed < 0)
+        return gw_cli_usage_error(cli, "--seed is %lld; it must be at least 0", (long long)seed);
+    return GW_OK;
+}
+
+/* The planner's advice speaks of training; what helps here is a shorter text. */
+static void hint_memory(gw_cli *cli, gw_status st) {
+    if (st == GW_ERR_MEMORY && cli->diags->last)
+        gw_diag_hint(cli->diags, cli->diags->last,
+                     "a smaller --max-tokens or a shorter prompt needs less");
+}
+
+static gw_status generate(gw_cli *cli, gw_session *s, const gw_str *prompt, gw_sampling how) {
     int64_t limit = gw_cli_int(cli, "max-tokens", 128);
-    if (limit < 1 || how.temperature < 0 || how.top_k < 0 || how.top_p <= 0 || how.top_p > 1)
-        return gw_cli_usage_error(cli,
-                                  "--max-tokens must be at least 1, --temperature and --top-k not "
-                                  "negative, --top-p in (0, 1]");
     gw_ids ids = {0};
     output o = {.cli = cli, .json = gw_cli_flag(cli, "json")};
     gw_generator *g = NULL;
@@ -133,7 +159,10 @@ static gw_status generate(gw_cli *cli, gw_session *s, const gw_str *prompt) {
     int64_t context = ids.count + limit;
     if (s->setup.model.family == GW_FAMILY_GPT2 && context > s->setup.model.max_positions)
         context = s->setup.model.max_positions;
-    if (st == GW_OK) st = gw_generator_open(&g, &s->setup, s->x, context, cli->diags);
+    if (st == GW_OK) {
+        st = gw_generator_open(&g, &s->setup, s->x, context, cli->diags);
+        hint_memory(cli, st);
+    }
     int64_t t0 = gw_clock_ns();
     if (st == GW_OK) st = gw_generator_feed(g, ids.items, ids.count, cli->diags);
     int64_t t1 = gw_clock_ns();
@@ -153,11 +182,15 @@ static gw_status run(gw_cli *cli) {
     gw_runfile rf;
     gw_session s;
     gw_str prompt = {0};
-    gw_status st = read_prompt(cli, &prompt);
+    gw_sampling how;
+    gw_status st = read_sampling(cli, &how);
+    if (st == GW_OK) st = read_prompt(cli, &prompt);
     if (st == GW_OK) {
-        st = gw_cli_open_source(cli, cli->args[0], gw_cli_string(cli, "compute", "fp32"), true, &rf,
-                                &s);
-        if (st == GW_OK) st = generate(cli, &s, &prompt);
+        gw_source_options o = {.compute = gw_cli_string(cli, "compute", NULL),
+                               .tokenizer = gw_cli_string(cli, "tokenizer", NULL),
+                               .need_tokenizer = true};
+        st = gw_cli_open_source(cli, cli->args[0], &o, &rf, &s);
+        if (st == GW_OK) st = generate(cli, &s, &prompt, how);
         gw_session_close(&s);
         gw_runfile_release(&rf);
     }

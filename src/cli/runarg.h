@@ -11,9 +11,8 @@
  */
 GW_WARN_UNUSED gw_status gw_cli_runfile(gw_cli *cli, const char *path, gw_runfile *rf);
 
-/* The same, but `what` may also be a model: a directory or a .gguf file is taken as model.path, a
- * name of a preset as model.preset, with defaults for the rest and --set applied. A file is a run
- * file. */
-GW_WARN_UNUSED gw_status gw_cli_runfile_or_model(gw_cli *cli, const char *what, gw_runfile *rf);
+/* A path that stands on the command line must name something: a slip of the fingers is a usage
+ * error, whatever would have been read there. */
+GW_WARN_UNUSED gw_status gw_cli_need_path(gw_cli *cli, const char *path);
 
 #endif

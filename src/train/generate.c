@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"   /* gw_log_warn */
 #include "base/panic.h" /* gw_panic */
 #include "base/rng.h"   /* gw_rng_uniform */
 
@@ -23,6 +24,8 @@ enum { CHUNK = 64 };
 struct gw_generator {
     gw_exec *prefill, *decode, *last; /* last: whose logits are current */
     int64_t vocab, context, fed;
+    int64_t trained; /* positions the model was made for */
+    bool warned;     /* that the sequence has passed them */
 };
 
 static gw_status open_program(gw_exec **out, const gw_setup *s, gw_exec *params, gw_exec *share,
@@ -63,6 +66,7 @@ gw_status gw_generator_open(gw_generator **out, const gw_setup *s, gw_exec *para
     gw_generator *g = gw_mem_zalloc(sizeof *g);
     g->vocab = m->vocab;
     g->context = context;
+    g->trained = m->max_positions;
     gw_status st = open_program(&g->prefill, s, params, NULL, CHUNK, context, dg);
     if (st == GW_OK) st = open_program(&g->decode, s, params, g->prefill, 1, context, dg);
     if (st == GW_OK) st = gw_exec_run(g->prefill, GW_SEG_PRE, dg);
@@ -114,16 +118,33 @@ static gw_status feed_chunk(gw_generator *g, const int32_t *ids, int64_t n, gw_d
     return GW_OK;
 }
 
+static gw_status refuse_id(const gw_generator *g, int32_t id, gw_diags *dg) {
+    gw_diag *d = gw_diag_add(dg, GW_ERROR, GW_ERR_CONFIG, "generate-id", (gw_where){0},
+                             "token id %d is outside the model's vocabulary of %lld", id,
+                             (long long)g->vocab);
+    gw_diag_hint(dg, d,
+                 "model and tokenizer do not belong together: name the tokenizer that the model "
+                 "was trained with");
+    return GW_ERR_CONFIG;
+}
+
+/* Rotary positions go on for ever; what the model says there does not follow. */
+static void warn_beyond(gw_generator *g, int64_t n) {
+    if (g->warned || g->trained <= 0 || g->fed + n <= g->trained) return;
+    g->warned = true;
+    gw_log_warn("the text passes the %lld positions that the model was made for: what follows may "
+                "be worthless, unless its rope scaling is set for more",
+                (long long)g->trained);
+}
+
 gw_status gw_generator_feed(gw_generator *g, const int32_t *ids, int64_t n, gw_diags *dg) {
     if (n > gw_generator_room(g))
         return GW_FAIL(dg, GW_ERR_CONFIG, "generate-full",
-                       "%lld more tokens do not fit: the context holds %lld and %lld are used",
+                       "%lld more token(s) do not fit: the context holds %lld and %lld are used",
                        (long long)n, (long long)g->context, (long long)g->fed);
     for (int64_t i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= g->vocab)
-            return GW_FAIL(dg, GW_ERR_CONFIG, "generate-id",
-                           "token id %d is outside the model's vocabulary of %lld", ids[i],
-                           (long long)g->vocab);
+        if (ids[i] < 0 || ids[i] >= g->vocab) return refuse_id(g, ids[i], dg);
+    warn_beyond(g, n);
     for (int64_t at = 0; at < n; at += CHUNK)
         GW_TRY(feed_chunk(g, ids + at, GW_MIN((int64_t)CHUNK, n - at), dg));
     return GW_OK;

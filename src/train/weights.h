@@ -18,12 +18,20 @@ void gw_weights_init(gw_exec *x, const gw_param *params, int n, uint64_t seed, i
 GW_WARN_UNUSED gw_status gw_weights_load(gw_exec *x, const gw_model *m, const gw_param *params,
                                          int n, const char *path, gw_diags *dg);
 
+/* Special tokens as config.json names them; -1 is none. */
+enum { GW_TOKEN_IDS_EOS = 8 };
+typedef struct gw_token_ids {
+    int64_t bos, pad;
+    int64_t eos[GW_TOKEN_IDS_EOS];
+    int neos;
+} gw_token_ids;
+
 /* Writes model.safetensors (sharded past max_shard_bytes; 0 = 5 GB) and config.json into `dir`.
- * dtype: GW_F32, GW_BF16 or GW_F16. bos, eos: -1 none. */
+ * dtype: GW_F32, GW_BF16 or GW_F16. */
 GW_WARN_UNUSED gw_status gw_weights_export(const gw_exec *x, const gw_model *m,
                                            const gw_param *params, int n, const char *dir,
-                                           gw_dtype dtype, int64_t max_shard_bytes, int64_t bos,
-                                           int64_t eos, gw_diags *dg);
+                                           gw_dtype dtype, int64_t max_shard_bytes,
+                                           const gw_token_ids *ids, gw_diags *dg);
 
 /* n elements of a float dtype to and from float32. */
 void gw_floats_to(gw_dtype t, const float *src, int64_t n, void *dst);
