@@ -116,7 +116,7 @@ complete -c gradwright -n '__fish_seen_subcommand_from generate' -l temperature 
 complete -c gradwright -n '__fish_seen_subcommand_from generate' -l top-k -x -d 'draw from the N likeliest (default all)'
 complete -c gradwright -n '__fish_seen_subcommand_from generate' -l top-p -x -d 'draw from the likeliest of mass X (default 0.95)'
 complete -c gradwright -n '__fish_seen_subcommand_from generate' -l seed -x -d 'of the draw (default 0)'
-complete -c gradwright -n '__fish_seen_subcommand_from generate' -l tokenizer -r -F -d 'tokenizer of a public model without one'
+complete -c gradwright -n '__fish_seen_subcommand_from generate' -l tokenizer -r -F -d 'tokenizer of a model that comes without one'
 complete -c gradwright -n '__fish_seen_subcommand_from generate' -l compute -x -a 'fp32 bf16' -d 'dtype of a public model (default fp32)'
 complete -c gradwright -n '__fish_seen_subcommand_from generate' -l json -d 'print JSON for machines'
 complete -c gradwright -n '__fish_seen_subcommand_from generate' -F
@@ -130,7 +130,7 @@ complete -c gradwright -n '__fish_seen_subcommand_from config' -l json -d 'print
 complete -c gradwright -n '__fish_seen_subcommand_from config' -F
 complete -c gradwright -n '__fish_seen_subcommand_from init' -a 'llama gpt2 qwen2 qwen3 mistral'
 complete -c gradwright -n '__fish_seen_subcommand_from env' -l json -d 'print JSON for machines'
-complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -l out -s o -r -F -d 'train: the tokenizer.json; encode: PREFIX of .bin, .idx'
+complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -l out -s o -r -F -d 'train, decode: FILE; encode: PREFIX of .bin, .idx'
 complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -l vocab-size -s n -x -d 'train: tokens in all (default 8192)'
 complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -l split -x -a 'llama3 gpt2 qwen2 cl100k o200k' -d 'how words are split (train, .tiktoken)'
 complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -l documents -s d -x -a 'blank file line jsonl' -d 'encode: where documents end'

@@ -7,7 +7,9 @@
 // format from buffers that are gone by the time the command prints.
 //
 // A NULL list is legal everywhere and drops everything, for callers that only want to know whether
-// something works. Printing is left to the command at the top.
+// something works. Printing is left to the command at the top. Messages quote names and values from
+// files that may come from anywhere, so text is printed with everything that would steer a terminal
+// made visible; only the line breaks of detail, frames and hint, and the colours, are ours.
 #include "base/diag.h"
 
 #include <stdarg.h>
@@ -122,12 +124,52 @@ static const char *severity_colour(gw_severity s) {
     return "";
 }
 
+/* Bytes of the well-formed UTF-8 character at s (n > 0 bytes left), 0 where there is none. */
+static size_t utf8_char(const char *s, size_t n, uint32_t *code) {
+    uint8_t c = (uint8_t)s[0];
+    size_t len = c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
+    if (len == 0 || len > n) return 0;
+    *code = len == 1 ? c : c & (0xffu >> (len + 1));
+    for (size_t i = 1; i < len; i++) {
+        if (((uint8_t)s[i] & 0xc0) != 0x80) return 0;
+        *code = *code << 6 | ((uint8_t)s[i] & 0x3fu);
+    }
+    bool overlong = (len == 3 && *code < 0x800) || (len == 4 && *code < 0x10000);
+    return overlong || *code > 0x10ffff || (*code >= 0xd800 && *code < 0xe000) ? 0 : len;
+}
+
+/* Characters that steer a terminal or reorder the text around them. */
+static bool is_steering(uint32_t c) {
+    return c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0x2028 && c <= 0x202e) ||
+           (c >= 0x2066 && c <= 0x2069);
+}
+
+/* One line of text, in which names and values that a user or a file gave may stand: what would
+ * steer the terminal, and bytes that are not UTF-8, are shown as escapes. */
+static void print_plain(FILE *out, const char *text, size_t n) {
+    for (size_t i = 0; i < n;) {
+        uint32_t c = 0;
+        size_t len = utf8_char(text + i, n - i, &c);
+        if (len && !is_steering(c))
+            fwrite(text + i, 1, len, out);
+        else if (len == 1 && strchr("\n\t\r", (int)c))
+            fprintf(out, "\\%c", c == '\n' ? 'n' : c == '\t' ? 't' : 'r');
+        else if (len > 2)
+            fprintf(out, "\\u%04x", (unsigned)c);
+        else
+            for (size_t k = 0; k == 0 || k < len; k++)
+                fprintf(out, "\\x%02x", (unsigned)(uint8_t)text[i + k]);
+        i += len ? len : 1;
+    }
+}
+
 /* Each line of the text on a line of its own, indented; `label` stands before the first. */
 static void print_block(FILE *out, const char *label, const char *text) {
     while (text) {
         const char *end = strchr(text, '\n');
-        int n = end ? (int)(end - text) : (int)strlen(text);
-        fprintf(out, "  %s%.*s\n", label, n, text);
+        fprintf(out, "  %s", label);
+        print_plain(out, text, end ? (size_t)(end - text) : strlen(text));
+        fputc('\n', out);
         text = end ? end + 1 : NULL;
         label = "";
     }
@@ -135,13 +177,14 @@ static void print_block(FILE *out, const char *label, const char *text) {
 
 static void print_one(const gw_diag *g, FILE *out, bool colour) {
     if (g->where.file) {
-        fputs(g->where.file, out);
+        print_plain(out, g->where.file, strlen(g->where.file));
         if (g->where.line > 0) fprintf(out, ":%d", g->where.line);
         if (g->where.line > 0 && g->where.column > 0) fprintf(out, ":%d", g->where.column);
         fputs(": ", out);
     }
-    fprintf(out, "%s%s:%s %s", colour ? severity_colour(g->severity) : "",
-            severity_name(g->severity), colour ? "\x1b[0m" : "", g->message);
+    fprintf(out, "%s%s:%s ", colour ? severity_colour(g->severity) : "", severity_name(g->severity),
+            colour ? "\x1b[0m" : "");
+    print_plain(out, g->message, strlen(g->message));
     if (g->id) fprintf(out, " [%s]", g->id);
     fputc('\n', out);
     print_block(out, "", g->detail);

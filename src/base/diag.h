@@ -76,7 +76,9 @@ void gw_diag_frame(gw_diags *d, const char *fmt, ...) GW_PRINTF(2, 3);
  *     detail
  *     while reading ...
  *     hint: do this
- * Colour only if `colour`. */
+ * Colour only if `colour`. Control characters, marks that reorder text and bytes that are not UTF-8
+ * are printed as escapes (\\n, \\x1b, \\u202e), whatever the text quotes; line breaks stay in
+ * detail, frames and hint. */
 void gw_diags_print(const gw_diags *d, FILE *out, bool colour);
 /* The message of the first error, or "" (for tests and one-line reports). */
 const char *gw_diags_first_error(const gw_diags *d);

@@ -83,10 +83,12 @@ gw_status gw_fd_pread_all(int fd, void *bytes, int64_t n, int64_t offset, const 
         if (k < 0 && errno == EINTR) continue;
         if (k < 0) return io_fail(dg, "file-read", "read", what, errno);
         if (k == 0) {
+            struct stat info = {0};
+            int64_t size = fstat(fd, &info) == 0 ? (int64_t)info.st_size : offset + done;
             gw_diag *g =
                 gw_diag_add(dg, GW_ERROR, GW_ERR_FORMAT, "file-short", (gw_where){0},
                             "'%s' ends at byte %lld, but bytes %lld to %lld are needed", what,
-                            (long long)(offset + done), (long long)offset, (long long)(offset + n));
+                            (long long)size, (long long)offset, (long long)(offset + n));
             gw_diag_hint(dg, g, "the file was probably cut short; fetch or write it again");
             return GW_ERR_FORMAT;
         }
@@ -103,6 +105,36 @@ static int open_retry(const char *path, int flags, mode_t mode) {
 }
 
 /* ------------------------------------------------------------------------------ reading */
+
+/* A descriptor that this process was given: `< file`, `<(command)`, a terminal. What stands there
+ * is meant to be read, whatever it is. */
+static bool is_own_descriptor(const char *path) {
+    return strcmp(path, "/dev/stdin") == 0 || strncmp(path, "/dev/fd/", 8) == 0 ||
+           strncmp(path, "/proc/self/fd/", 14) == 0;
+}
+
+/* Opens for reading, and says what it is. Never waits: opening a named pipe would, until someone
+ * writes to it. */
+static gw_status open_to_read(const char *path, int *fd, struct stat *st, gw_diags *dg) {
+    *fd = open_retry(path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
+    if (*fd < 0) return io_fail(dg, "file-open", "open", path, errno);
+    if (fstat(*fd, st) == 0) return GW_OK;
+    gw_status s = io_fail(dg, "file-read", "read", path, errno);
+    close(*fd);
+    return s;
+}
+
+/* Files, and descriptors that were given, which are then read as they come. */
+static gw_status check_readable(const char *path, int fd, const struct stat *st, gw_diags *dg) {
+    if (S_ISDIR(st->st_mode)) return io_fail(dg, "file-read", "read", path, EISDIR);
+    if (S_ISREG(st->st_mode)) return GW_OK;
+    if (!is_own_descriptor(path))
+        return GW_FAIL(dg, GW_ERR_IO, "file-read", "cannot read '%s': not a regular file", path);
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) != 0)
+        return io_fail(dg, "file-read", "read", path, errno);
+    return GW_OK;
+}
 
 static gw_status too_large(const char *path, int64_t max_bytes, gw_diags *dg) {
     return GW_FAIL(dg, GW_ERR_FORMAT, "file-too-large",
@@ -129,16 +161,12 @@ static gw_status read_to_end(int fd, const char *path, int64_t max_bytes, gw_str
 }
 
 gw_status gw_file_read(const char *path, int64_t max_bytes, gw_str *out, gw_diags *dg) {
-    int fd = open_retry(path, O_RDONLY, 0);
-    if (fd < 0) return io_fail(dg, "file-open", "open", path, errno);
-    size_t before = out->len;
+    int fd;
     struct stat st;
-    gw_status s = GW_OK;
-    if (fstat(fd, &st) != 0)
-        s = io_fail(dg, "file-read", "read", path, errno);
-    else if (S_ISDIR(st.st_mode))
-        s = io_fail(dg, "file-read", "read", path, EISDIR);
-    else if (S_ISREG(st.st_mode) && max_bytes > 0 && st.st_size > max_bytes)
+    GW_TRY(open_to_read(path, &fd, &st, dg));
+    size_t before = out->len;
+    gw_status s = check_readable(path, fd, &st, dg);
+    if (s == GW_OK && S_ISREG(st.st_mode) && max_bytes > 0 && st.st_size > max_bytes)
         s = too_large(path, max_bytes, dg);
     if (s == GW_OK) {
         if (S_ISREG(st.st_mode)) gw_str_reserve(out, (size_t)st.st_size + 1);
@@ -154,13 +182,11 @@ gw_status gw_file_read(const char *path, int64_t max_bytes, gw_str *out, gw_diag
 
 gw_status gw_map_open(gw_mapping *m, const char *path, gw_diags *dg) {
     *m = (gw_mapping){(const uint8_t *)"", 0};
-    int fd = open_retry(path, O_RDONLY, 0);
-    if (fd < 0) return io_fail(dg, "file-open", "open", path, errno);
+    int fd;
     struct stat st;
+    GW_TRY(open_to_read(path, &fd, &st, dg));
     gw_status s = GW_OK;
-    if (fstat(fd, &st) != 0) {
-        s = io_fail(dg, "file-read", "read", path, errno);
-    } else if (!S_ISREG(st.st_mode)) {
+    if (!S_ISREG(st.st_mode)) {
         s = GW_FAIL(dg, GW_ERR_IO, "file-map", "cannot map '%s': not a regular file", path);
     } else if (st.st_size > 0) {
         void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);

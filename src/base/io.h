@@ -14,7 +14,9 @@ bool gw_path_is_dir(const char *path);
 /* Joins with one '/', into arena memory. */
 char *gw_path_join(gw_arena *a, const char *dir, const char *name);
 
-/* Appends a whole file to `out`. Refuses more than max_bytes (0 = no limit). */
+/* Appends a whole file to `out`. Refuses more than max_bytes (0 = no limit), and what is no regular
+ * file (a named pipe would wait for a writer), unless the path names a descriptor that this process
+ * was given: /dev/stdin, /dev/fd/N. */
 GW_WARN_UNUSED gw_status gw_file_read(const char *path, int64_t max_bytes, gw_str *out,
                                       gw_diags *dg);
 /* Writes to a temporary name beside, syncs, renames, syncs the directory. */
@@ -29,7 +31,7 @@ GW_WARN_UNUSED gw_status gw_fd_write_all(int fd, const void *bytes, int64_t n, c
 GW_WARN_UNUSED gw_status gw_fd_pread_all(int fd, void *bytes, int64_t n, int64_t offset,
                                          const char *what, gw_diags *dg);
 
-/* A read-only mapping of a whole file (size 0 gives data "" and size 0). */
+/* A read-only mapping of a whole regular file (size 0 gives data "" and size 0). */
 typedef struct gw_mapping {
     const uint8_t *data;
     int64_t bytes;

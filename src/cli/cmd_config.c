@@ -8,12 +8,14 @@
 #include "base/str.h"    /* gw_str */
 #include "cli/command.h" /* gw_command */
 #include "cli/runarg.h"  /* gw_cli_runfile */
+#include "train/setup.h" /* gw_setup_check_vocab */
 
 static const gw_option options[] = {GW_OPTION_SET, GW_OPTION_JSON};
 
 static gw_status run(gw_cli *cli) {
     gw_runfile rf;
     gw_status s = gw_cli_runfile(cli, cli->args[0], &rf);
+    if (s == GW_OK) s = gw_setup_check_vocab(&rf, cli->diags);
     if (s == GW_OK) {
         gw_str text = {0};
         if (gw_cli_flag(cli, "json"))

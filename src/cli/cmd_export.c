@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // gradwright export: the weights of a run as a Hugging Face directory.
 //
-// Written: config.json, model.safetensors (sharded past --max-shard) and, when the run names a
-// tokenizer.json, a copy of it with a tokenizer_config.json that names the class readers need. The
-// directory must not hold a model yet.
+// Written: config.json, model.safetensors (sharded past --max-shard) and, when the run has a
+// tokenizer.json, that with the files that stand beside it (its configuration, chat template, what
+// generation ends with), as they are: readers take special tokens from there. A tokenizer.json that
+// stands alone gets a tokenizer_config.json that names the class readers need. The directory must
+// not hold a model yet; one that was made for an export that failed is taken away again.
 #include <string.h>
 #include <unistd.h>
 
 #include "base/io.h" /* gw_path_join, gw_file_read */
 #include "cli/command.h"
-#include "cli/source.h"    /* gw_cli_open_source */
-#include "file/json.h"     /* json_t */
-#include "train/weights.h" /* gw_weights_export */
+#include "cli/source.h"     /* gw_cli_open_source */
+#include "file/hf_config.h" /* gw_hf_config */
+#include "file/json.h"      /* json_t */
+#include "train/weights.h"  /* gw_weights_export */
 
 static const gw_option options[] = {
     {"out", 'o', "DIR", "directory to write (required)", GW_OPT_STRING, NULL},
@@ -27,30 +30,110 @@ static gw_dtype chosen_dtype(gw_cli *cli, const gw_session *s) {
     return strcmp(name, "bf16") == 0 ? GW_BF16 : strcmp(name, "fp16") == 0 ? GW_F16 : GW_F32;
 }
 
-static const char *tokenizer_path(gw_cli *cli, const gw_runfile *rf) {
+/* ---- the tokenizer's files ---- */
+
+/* What readers of the directory look for beside the weights, tokenizer.json first. */
+static const char *const companions[] = {"tokenizer.json", "tokenizer_config.json",
+                                         "special_tokens_map.json", "generation_config.json",
+                                         "chat_template.jinja"};
+
+/* The folder of the run's tokenizer, or that of the model it began from; NULL without one. */
+static const char *companion_dir(gw_cli *cli, const gw_runfile *rf) {
     const char *t = rf->data.tokenizer;
-    if (!t && rf->model.source == GW_RF_PATH && gw_path_is_dir(rf->model.path))
-        t = gw_path_join(cli->arena, rf->model.path, "tokenizer.json");
-    if (t && gw_path_is_dir(t)) t = gw_path_join(cli->arena, t, "tokenizer.json");
-    return t && gw_str_ends(t, ".json") && gw_path_exists(t) ? t : NULL;
+    if (!t) return rf->model.source == GW_RF_PATH ? rf->model.path : NULL;
+    if (gw_path_is_dir(t)) return t;
+    const char *slash = strrchr(t, '/');
+    if (!gw_str_ends(t, ".json")) return NULL;
+    return slash ? gw_arena_strndup(cli->arena, t, (size_t)(slash - t) + 1) : ".";
 }
 
-static gw_status copy_tokenizer(gw_cli *cli, const char *from, const char *dir,
-                                const gw_session *s) {
+/* The file to copy as companions[i]; NULL when there is none. */
+static const char *companion(gw_cli *cli, const gw_runfile *rf, size_t i) {
+    const char *dir = companion_dir(cli, rf), *t = rf->data.tokenizer;
+    if (!dir || !gw_path_is_dir(dir)) return NULL;
+    const char *path = i == 0 && t && gw_str_ends(t, ".json") && !gw_path_is_dir(t)
+                           ? t
+                           : gw_path_join(cli->arena, dir, companions[i]);
+    return gw_path_exists(path) ? path : NULL;
+}
+
+static gw_status copy(gw_cli *cli, const char *from, const char *to) {
     gw_str text = {0};
     gw_status st = gw_file_read(from, INT64_C(1) << 30, &text, cli->diags);
-    if (st == GW_OK)
-        st = gw_file_write_atomic(gw_path_join(cli->arena, dir, "tokenizer.json"), text.data,
-                                  (int64_t)text.len, cli->diags);
+    if (st == GW_OK) st = gw_file_write_atomic(to, text.data, (int64_t)text.len, cli->diags);
     gw_str_release(&text);
-    GW_TRY(st);
+    return st;
+}
+
+static void set_token(json_t *j, const char *key, const gw_tokenizer *t, int32_t id) {
+    size_t n = 0;
+    const uint8_t *b = t && id >= 0 ? gw_tokenizer_token_bytes(t, id, &n) : NULL;
+    json_t *text = b ? json_stringn((const char *)b, n) : NULL;
+    if (text) json_object_set_new(j, key, text);
+}
+
+/* For a tokenizer.json that stands alone: the class that readers need, and what ends a text. */
+static gw_status describe_tokenizer(gw_cli *cli, const gw_session *s, const char *to) {
+    const gw_tokenizer *t = s->setup.tokenizer;
     json_t *j = json_pack("{s:s, s:I}", "tokenizer_class", "PreTrainedTokenizerFast",
                           "model_max_length", (json_int_t)s->setup.model.max_positions);
-    st = gw_json_write_file(gw_path_join(cli->arena, dir, "tokenizer_config.json"), j, 2,
-                            cli->diags);
+    if (t) set_token(j, "bos_token", t, gw_tokenizer_bos(t));
+    if (t) set_token(j, "eos_token", t, gw_tokenizer_eos(t));
+    gw_status st = gw_json_write_file(to, j, 2, cli->diags);
     json_decref(j);
     return st;
 }
+
+static gw_status copy_companions(gw_cli *cli, const gw_runfile *rf, const gw_session *s,
+                                 const char *dir, bool *tokenizer) {
+    bool described = false;
+    for (size_t i = 0; i < GW_COUNT(companions); i++) {
+        const char *from = companion(cli, rf, i);
+        if (!from) continue;
+        GW_TRY(copy(cli, from, gw_path_join(cli->arena, dir, companions[i])));
+        if (i == 0) *tokenizer = true;
+        if (i == 1) described = true;
+    }
+    if (!*tokenizer || described) return GW_OK;
+    return describe_tokenizer(cli, s, gw_path_join(cli->arena, dir, companions[1]));
+}
+
+/* ---- special tokens ---- */
+
+static bool among(const int64_t *ids, int n, int64_t id) {
+    for (int i = 0; i < n; i++)
+        if (ids[i] == id) return true;
+    return false;
+}
+
+/* The ids of the model that the run began from, unless its tokenizer is another one: what ends a
+ * text is then the tokenizer's own. */
+static gw_status special_ids(gw_cli *cli, const gw_runfile *rf, const gw_session *s,
+                             gw_token_ids *ids) {
+    const gw_tokenizer *t = s->setup.tokenizer;
+    int64_t bos = t ? gw_tokenizer_bos(t) : -1, eos = t ? gw_tokenizer_eos(t) : -1;
+    *ids = (gw_token_ids){.bos = bos, .pad = -1, .eos = {eos}, .neos = eos >= 0};
+    if (rf->model.source != GW_RF_PATH) return GW_OK;
+    gw_hf_config *c = gw_mem_zalloc(sizeof *c);
+    gw_diags unsaid; /* it has been read before: notes are not said again */
+    gw_diags_init(&unsaid);
+    gw_status st = gw_setup_read_config(rf->model.path, c, &unsaid);
+    gw_diags_release(&unsaid);
+    bool another =
+        rf->data.tokenizer && eos >= 0 && c->neos > 0 && !among(c->eos_token_id, c->neos, eos);
+    if (st == GW_OK && !another) {
+        if (c->bos_token_id >= 0) ids->bos = c->bos_token_id;
+        ids->pad = c->pad_token_id;
+        if (c->neos > 0) ids->neos = GW_MIN(c->neos, (int)GW_TOKEN_IDS_EOS);
+        for (int i = 0; c->neos > 0 && i < ids->neos; i++) ids->eos[i] = c->eos_token_id[i];
+    }
+    gw_mem_free(c);
+    return st == GW_OK ? GW_OK
+                       : gw_fail_at(cli->diags, st, "file-read", (gw_where){.file = rf->model.path},
+                                    "the configuration of the model cannot be read again");
+}
+
+/* ---- the directory ---- */
 
 static gw_status check_target(gw_cli *cli, const char *dir) {
     static const char *const taken[] = {"config.json", "model.safetensors",
@@ -63,19 +146,25 @@ static gw_status check_target(gw_cli *cli, const char *dir) {
     return gw_dir_make(dir, cli->diags);
 }
 
-static gw_status export(gw_cli *cli, const gw_runfile *rf, gw_session *s, const char *dir) {
-    GW_TRY(check_target(cli, dir));
-    int64_t bos = -1, eos = -1;
-    if (s->setup.tokenizer) {
-        bos = gw_tokenizer_bos(s->setup.tokenizer);
-        eos = gw_tokenizer_eos(s->setup.tokenizer);
-    }
-    gw_dtype dtype = chosen_dtype(cli, s);
-    const char *tokenizer = tokenizer_path(cli, rf);
-    if (tokenizer) GW_TRY(copy_tokenizer(cli, tokenizer, dir, s));
-    GW_TRY(gw_weights_export(s->x, &s->setup.model, s->setup.params, s->setup.nparams, dir, dtype,
-                             gw_cli_int(cli, "max-shard", 0), bos, eos, cli->diags));
-    int64_t n = gw_model_count(&s->setup.model);
+/* A directory that this export has made, and could not fill, goes again. What is not ours stays. */
+static void take_back(gw_cli *cli, const char *dir) {
+    for (size_t i = 0; i < GW_COUNT(companions); i++)
+        (void)unlink(gw_path_join(cli->arena, dir, companions[i]));
+    (void)rmdir(dir);
+}
+
+static gw_status write_all(gw_cli *cli, const gw_runfile *rf, gw_session *s, const char *dir,
+                           gw_dtype dtype, bool *tokenizer) {
+    gw_token_ids ids;
+    GW_TRY(special_ids(cli, rf, s, &ids));
+    GW_TRY(copy_companions(cli, rf, s, dir, tokenizer));
+    return gw_weights_export(s->x, &s->setup.model, s->setup.params, s->setup.nparams, dir, dtype,
+                             gw_cli_int(cli, "max-shard", 0), &ids, cli->diags);
+}
+
+static void report(gw_cli *cli, const gw_model *m, const char *dir, gw_dtype dtype,
+                   bool tokenizer) {
+    int64_t n = gw_model_count(m);
     if (gw_cli_flag(cli, "json")) {
         json_t *j = json_pack("{s:s, s:I, s:s}", "directory", dir, "parameters", (json_int_t)n,
                               "dtype", gw_dtype_name(dtype));
@@ -83,19 +172,30 @@ static gw_status export(gw_cli *cli, const gw_runfile *rf, gw_session *s, const 
         fputc('\n', cli->out);
         json_decref(j);
     } else {
-        fprintf(cli->out, "%s: %s, %lld parameters in %s%s\n", dir,
-                gw_family_name(s->setup.model.family), (long long)n, gw_dtype_name(dtype),
-                tokenizer ? ", with its tokenizer" : "");
+        fprintf(cli->out, "%s: %s, %lld parameters in %s%s\n", dir, gw_family_name(m->family),
+                (long long)n, gw_dtype_name(dtype), tokenizer ? ", with its tokenizer" : "");
     }
-    return GW_OK;
+}
+
+static gw_status export(gw_cli *cli, const gw_runfile *rf, gw_session *s, const char *dir) {
+    bool existed = gw_path_exists(dir), tokenizer = false;
+    GW_TRY(check_target(cli, dir));
+    gw_dtype dtype = chosen_dtype(cli, s);
+    gw_status st = write_all(cli, rf, s, dir, dtype, &tokenizer);
+    if (st == GW_OK) report(cli, &s->setup.model, dir, dtype, tokenizer);
+    if (st != GW_OK && !existed) take_back(cli, dir);
+    return st;
 }
 
 static gw_status run(gw_cli *cli) {
     const char *dir = gw_cli_string(cli, "out", NULL);
     if (!dir) return gw_cli_usage_error(cli, "--out DIR says where to write");
+    if (gw_cli_given(cli, "max-shard") && gw_cli_int(cli, "max-shard", 0) < 1)
+        return gw_cli_usage_error(cli, "--max-shard must be at least 1 byte");
     gw_runfile rf;
     gw_session s;
-    gw_status st = gw_cli_open_source(cli, cli->args[0], "fp32", false, &rf, &s);
+    gw_source_options o = {0};
+    gw_status st = gw_cli_open_source(cli, cli->args[0], &o, &rf, &s);
     if (st == GW_OK) st = export(cli, &rf, &s, dir);
     gw_session_close(&s);
     gw_runfile_release(&rf);

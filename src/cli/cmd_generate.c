@@ -105,8 +105,8 @@ static void report(output *o) {
         fputc('\n', o->cli->out);
         gw_log_info(
             "%lld prompt token%s in %.2f s, %lld new in %.2f s (%.1f tokens/s), stopped by %s",
-            (long long)o->prompt_tokens, o->prompt_tokens == 1 ? "" : "s", o->prefill_s, (long long)o->new_tokens, o->decode_s, per_s,
-            o->stopped);
+            (long long)o->prompt_tokens, o->prompt_tokens == 1 ? "" : "s", o->prefill_s,
+            (long long)o->new_tokens, o->decode_s, per_s, o->stopped);
         return;
     }
     json_t *j = json_pack("{s:s%, s:I, s:I, s:s, s:f, s:f}", "text", gw_str_c(&o->text),

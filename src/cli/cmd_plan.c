@@ -65,8 +65,10 @@ static void print_hopeless(const gw_fit *f, const gw_ledger *l, FILE *out) {
     if (compiled) print_tries(f, out);
     fprintf(out, "  no recomputation, micro-batch, length or precision makes it fit");
     if (!compiled && least < INT64_MAX)
-        fprintf(out, ":\n  parameters and optimizer states alone take at least %s", BYTES(least));
-    if (f->available_bytes > 0)
+        fprintf(out,
+                ":\n  parameters, optimizer states and the step's batch alone take at least %s",
+                BYTES(least));
+    if (f->available_bytes > 0 && l->static_bytes > f->available_bytes)
         fprintf(out,
                 "\n  static bytes / this memory = %s / %s: %s such memories, before activations",
                 BYTES(l->static_bytes), BYTES(f->available_bytes),

@@ -88,8 +88,9 @@ static void print_summary(const gw_graph *g, FILE *out) {
     gw_table_free(t);
     gw_mem_free(kinds);
     char bytes[32], exact[40];
-    fprintf(out, "\n%lld values, %lld states carried from step to step, %d micro-batches\n",
-            (long long)g->values.count, (long long)g->states.count, (int)g->micro_batches);
+    fprintf(out, "\n%lld values, %lld states carried from step to step, %d micro-batch%s\n",
+            (long long)g->values.count, (long long)g->states.count, (int)g->micro_batches,
+            g->micro_batches == 1 ? "" : "es");
     if (g->arena_bytes[GW_MEM_DEVICE])
         fprintf(out, "arena %s = %s B\n", gw_fmt_bytes(bytes, g->arena_bytes[GW_MEM_DEVICE]),
                 gw_fmt_count(exact, g->arena_bytes[GW_MEM_DEVICE]));
@@ -115,6 +116,12 @@ static gw_status print_program(gw_cli *cli, const gw_target *t) {
 
 static gw_status run(gw_cli *cli) {
     if (gw_cli_flag(cli, "passes")) {
+        bool more = cli->nargs > 0 || gw_cli_given(cli, "after") || gw_cli_given(cli, "rank") ||
+                    gw_cli_given(cli, "forward") || gw_cli_given(cli, "summary") ||
+                    gw_cli_given(cli, "set");
+        if (more)
+            return gw_cli_usage_error(cli, "--passes stands alone: the passes are the same for "
+                                           "every program");
         gw_str all = {0};
         list_passes(&all, "");
         fprintf(cli->out, "%s\n", gw_str_c(&all));

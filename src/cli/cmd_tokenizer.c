@@ -5,8 +5,9 @@
 // `encode` has two outputs: ids for people and pipes, and with --out the token files that training
 // reads, where text is cut into documents and each ends with the end-of-text token. Text that
 // spells a special token is text unless --specials says otherwise.
-#include <stdio.h>  /* fread */
-#include <string.h> /* strcmp */
+#include <jansson.h> /* json_pack */
+#include <stdio.h>   /* fread */
+#include <string.h>  /* strcmp */
 
 #include "base/clock.h"     /* gw_clock_ns */
 #include "base/io.h"        /* gw_file_read */
@@ -15,13 +16,14 @@
 #include "base/str.h"       /* gw_str, gw_fmt_count */
 #include "base/term.h"      /* gw_table */
 #include "cli/command.h"    /* gw_command */
+#include "cli/runarg.h"     /* gw_cli_need_path */
 #include "data/bpe_train.h" /* gw_bpe_train */
 #include "data/tokenizer.h" /* gw_tokenizer */
 #include "data/tokens.h"    /* gw_tokens_build */
+#include "data/unicode.h"   /* gw_utf8_repair */
 
 static const gw_option options[] = {
-    {"out", 'o', "FILE", "train: the tokenizer.json; encode: PREFIX of .bin, .idx", GW_OPT_STRING,
-     NULL},
+    {"out", 'o', "FILE", "train, decode: FILE; encode: PREFIX of .bin, .idx", GW_OPT_STRING, NULL},
     {"vocab-size", 'n', "N", "train: tokens in all (default 8192)", GW_OPT_INT, NULL},
     {"split", 0, "PATTERN", "how words are split (train, .tiktoken)", GW_OPT_STRING,
      "llama3 gpt2 qwen2 cl100k o200k"},
@@ -35,6 +37,15 @@ static const gw_option options[] = {
 
 static double seconds_since(int64_t ns) { return (double)(gw_clock_ns() - ns) * 1e-9; }
 
+/* Texts that were typed are there ("-" is standard input). */
+static gw_status need_paths(gw_cli *cli, int n, const char *const *paths) {
+    gw_status st = GW_OK;
+    for (int i = 0; i < n; i++)
+        if (strcmp(paths[i], "-") != 0 && gw_cli_need_path(cli, paths[i]) != GW_OK)
+            st = GW_ERR_USAGE;
+    return st;
+}
+
 // ------------------------------------------------------------------ train
 
 static gw_status run_train(gw_cli *cli, int n, const char *const *paths) {
@@ -43,7 +54,9 @@ static gw_status run_train(gw_cli *cli, int n, const char *const *paths) {
     if (n < 1) return gw_cli_usage_error(cli, "train needs at least one text file");
     int64_t size = gw_cli_int(cli, "vocab-size", 8192), start = gw_clock_ns();
     if (size < 257 || size > INT32_MAX)
-        return gw_cli_usage_error(cli, "--vocab-size %lld: at least 257", (long long)size);
+        return gw_cli_usage_error(cli, "--vocab-size is %lld; it must be from 257 to %d",
+                                  (long long)size, (int)INT32_MAX);
+    GW_TRY(need_paths(cli, n, paths));
     gw_bpe_train_options o = {.vocab_size = (int32_t)size,
                               .pattern = gw_cli_string(cli, "split", NULL)};
     gw_bpe_train_report r;
@@ -127,6 +140,7 @@ static void print_ids(const gw_cli *cli, const gw_ids *ids) {
 }
 
 static gw_status run_encode(gw_cli *cli, const gw_tokenizer *t, int n, const char *const *paths) {
+    GW_TRY(need_paths(cli, n, paths));
     if (gw_cli_given(cli, "out")) return build_set(cli, t, n, paths);
     gw_str text = {0};
     gw_ids ids = {0};
@@ -163,6 +177,32 @@ static gw_status add_ids(gw_cli *cli, const char *words, gw_ids *ids) {
     return st;
 }
 
+/* Bytes of text as JSON, which knows only UTF-8: what is not becomes U+FFFD, and that is said. */
+static void print_text_json(const gw_cli *cli, const gw_str *text) {
+    json_t *whole = json_stringn(text->data ? text->data : "", text->len);
+    gw_str mended = {0};
+    if (!whole) {
+        gw_str_reserve(&mended, 3 * text->len);
+        mended.len = gw_utf8_repair((const uint8_t *)text->data, text->len, (uint8_t *)mended.data);
+        whole = json_stringn(gw_str_c(&mended), mended.len);
+    }
+    json_t *j = json_pack("{s:o, s:b}", "text", whole, "exact", mended.len == 0);
+    json_dumpf(j, cli->out, 0);
+    fputc('\n', cli->out);
+    json_decref(j);
+    gw_str_release(&mended);
+}
+
+static gw_status put_text(gw_cli *cli, const gw_str *text) {
+    const char *out = gw_cli_string(cli, "out", NULL);
+    if (out) return gw_file_write_atomic(out, text->data, (int64_t)text->len, cli->diags);
+    if (gw_cli_flag(cli, "json"))
+        print_text_json(cli, text);
+    else
+        fwrite(gw_str_c(text), 1, text->len, cli->out);
+    return GW_OK;
+}
+
 static gw_status run_decode(gw_cli *cli, const gw_tokenizer *t, int n, const char *const *words) {
     gw_ids ids = {0};
     gw_str text = {0};
@@ -175,7 +215,7 @@ static gw_status run_decode(gw_cli *cli, const gw_tokenizer *t, int n, const cha
     }
     for (int i = 0; i < n && st == GW_OK; i++) st = add_ids(cli, words[i], &ids);
     if (st == GW_OK) st = gw_tokenizer_decode(t, ids.items, ids.count, false, &text, cli->diags);
-    if (st == GW_OK) fwrite(gw_str_c(&text), 1, text.len, cli->out);
+    if (st == GW_OK) st = put_text(cli, &text);
     gw_ids_release(&ids);
     gw_str_release(&text);
     return st;
@@ -193,11 +233,13 @@ static gw_status run_info(gw_cli *cli, const gw_tokenizer *t) {
     char hash[33], bytes[32], count[32];
     gw_hash128_hex(hash, gw_tokenizer_hash(t));
     if (gw_cli_flag(cli, "json")) {
-        fprintf(cli->out,
-                "{\"description\": \"%s\", \"vocab_size\": %d, \"bos\": %d, \"eos\": %d, "
-                "\"hash\": \"%s\"}\n",
-                gw_tokenizer_describe(t), (int)gw_tokenizer_vocab_size(t), (int)gw_tokenizer_bos(t),
-                (int)gw_tokenizer_eos(t), hash);
+        json_t *j =
+            json_pack("{s:s, s:i, s:i, s:i, s:s}", "description", gw_tokenizer_describe(t),
+                      "vocab_size", (int)gw_tokenizer_vocab_size(t), "bos",
+                      (int)gw_tokenizer_bos(t), "eos", (int)gw_tokenizer_eos(t), "hash", hash);
+        json_dumpf(j, cli->out, 0);
+        fputc('\n', cli->out);
+        json_decref(j);
         return GW_OK;
     }
     gw_table *table = gw_table_new("ll");
@@ -215,8 +257,36 @@ static gw_status run_info(gw_cli *cli, const gw_tokenizer *t) {
 
 // ------------------------------------------------------------------ the command
 
+/* An option that the verb does not read would be ignored, and a result be taken for another. */
+static gw_status check_options(gw_cli *cli, const char *verb) {
+    static const struct {
+        const char *option, *verbs;
+    } readers[] = {{"out", "train encode decode"},
+                   {"vocab-size", "train"},
+                   {"split", "train encode decode info"},
+                   {"documents", "encode"},
+                   {"json-key", "encode"},
+                   {"no-eos", "encode"},
+                   {"specials", "encode"}};
+    for (size_t i = 0; i < GW_COUNT(readers); i++)
+        if (gw_cli_given(cli, readers[i].option) && !strstr(readers[i].verbs, verb))
+            return gw_cli_usage_error(cli, "%s does not read --%s", verb, readers[i].option);
+    if (strcmp(verb, "decode") == 0 && gw_cli_given(cli, "out") && gw_cli_flag(cli, "json"))
+        return gw_cli_usage_error(cli,
+                                  "decode writes text with --out or JSON with --json, not both");
+    if (strcmp(verb, "encode") != 0) return GW_OK;
+    if (gw_cli_given(cli, "json-key") && rule_of(cli) != GW_DOC_JSONL)
+        return gw_cli_usage_error(cli, "--json-key is read only with --documents jsonl");
+    if (gw_cli_given(cli, "out")) return GW_OK;
+    if (gw_cli_given(cli, "documents") || gw_cli_given(cli, "no-eos"))
+        return gw_cli_usage_error(cli, "--%s is read only with --out: ids have no documents",
+                                  gw_cli_given(cli, "documents") ? "documents" : "no-eos");
+    return GW_OK;
+}
+
 static gw_status with_tokenizer(gw_cli *cli, const char *verb) {
     if (cli->nargs < 2) return gw_cli_usage_error(cli, "%s needs a tokenizer", verb);
+    if (strcmp(cli->args[1], "bytes") != 0) GW_TRY(gw_cli_need_path(cli, cli->args[1]));
     gw_tokenizer_options o = {.pattern = gw_cli_string(cli, "split", NULL)};
     gw_tokenizer *t;
     gw_status st = gw_tokenizer_open(cli->args[1], &o, &t, cli->diags);
@@ -235,19 +305,21 @@ static gw_status with_tokenizer(gw_cli *cli, const char *verb) {
 
 static gw_status run(gw_cli *cli) {
     const char *verb = cli->args[0];
-    if (!strcmp(verb, "train")) return run_train(cli, cli->nargs - 1, cli->args + 1);
-    if (!strcmp(verb, "encode") || !strcmp(verb, "decode") || !strcmp(verb, "info"))
-        return with_tokenizer(cli, verb);
-    return gw_cli_usage_error(cli, "'%s' is not one of train, encode, decode, info", verb);
+    bool train = !strcmp(verb, "train");
+    if (!train && strcmp(verb, "encode") && strcmp(verb, "decode") && strcmp(verb, "info"))
+        return gw_cli_usage_error(cli, "'%s' is not one of train, encode, decode, info", verb);
+    GW_TRY(check_options(cli, verb));
+    return train ? run_train(cli, cli->nargs - 1, cli->args + 1) : with_tokenizer(cli, verb);
 }
 
 const gw_command gw_cmd_tokenizer = {
     .name = "tokenizer",
     .summary = "train a tokenizer, encode and decode, make token files",
     .usage = {"train TEXT... --out FILE [--vocab-size N]",
-              "encode TOKENIZER [TEXT...] [--out PREFIX]", "decode TOKENIZER [ID...]",
+              "encode TOKENIZER [TEXT...] [--out PREFIX]", "decode TOKENIZER [ID...] [--out FILE]",
               "info TOKENIZER"},
-    .description = "TOKENIZER is a tokenizer.json, a .tiktoken file, a folder with one, or bytes.\n"
+    .description = "TOKENIZER is a tokenizer.json, a folder that holds one, a .tiktoken file, or\n"
+                   "the word bytes. "
                    "Without TEXT or ID, standard input is read.",
     .options = options,
     .noptions = GW_COUNT(options),

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // `gradwright train`: runs the loop, and turns signals into an orderly stop.
 //
-// The first SIGINT or SIGTERM sets a flag that the loop reads between steps: it finishes the step,
-// saves, and the program exits 3. A second one ends the process at once, with the status that
-// shells expect of a signal. SIGXFSZ is ignored, so that a file size limit shows as a failed write
-// with its reason.
+// The first SIGINT, SIGTERM or SIGHUP (the terminal went away) sets a flag that the loop reads
+// between steps: it finishes the step, saves, and the program exits 3. A second one ends the
+// process at once, with the status that shells expect of a signal; but not SIGHUP, which a closing
+// terminal sends more than once. SIGXFSZ is ignored, so that a file size limit shows as a failed
+// write with its reason.
 //
 // The flag is the one mutable global here: a signal handler can reach nothing else.
 #include <jansson.h>
@@ -21,6 +22,7 @@
 static volatile sig_atomic_t stop_signal;
 
 static void on_signal(int signo) {
+    if (stop_signal != 0 && signo == SIGHUP) return;
     if (stop_signal != 0) _exit(128 + signo);
     stop_signal = signo;
     static const char text[] =
@@ -36,6 +38,9 @@ static void catch_signals(void) {
     sigemptyset(&a.sa_mask);
     sigaction(SIGINT, &a, NULL);
     sigaction(SIGTERM, &a, NULL);
+    struct sigaction hangup; /* nohup has it ignored: then it stays so */
+    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
+        sigaction(SIGHUP, &a, NULL);
     signal(SIGXFSZ, SIG_IGN);
 }
 
@@ -90,8 +95,9 @@ const gw_command gw_cmd_train = {
     .usage = {"RUN.yaml [--out DIR] [--resume] [--until N] [--set KEY=VALUE]"},
     .description = "Trains, validates and saves as the run file says. DIR gets config.yaml,\n"
                    "plan.json, metrics.jsonl, summary.json, tb/, trace.json, report.html and\n"
-                   "checkpoints/. Ctrl-C finishes the step, saves and exits 3; a second one\n"
-                   "stops at once.",
+                   "checkpoints/, and copies of the model's config.json and the tokenizer.\n"
+                   "Ctrl-C, SIGTERM or SIGHUP finishes the step, saves and exits 3; a second\n"
+                   "one stops at once, unsaved, with the shell's status (130 for Ctrl-C).",
     .options = options,
     .noptions = GW_COUNT(options),
     .min_args = 1,

@@ -28,7 +28,8 @@ void gw_docs_errors(gw_str *out) {
                "A diagnostic ends with an id in brackets that does not change between versions. "
                "The message says what was found and where; this table says what the id means in "
                "general. Exit status: 1 failed while running, 2 wrong usage or configuration, 3 "
-               "interrupted and resumable; 0 for what is only a note or a warning.\n\n"
+               "interrupted and resumable; 0 for what is only a note or a warning. A path on the "
+               "command line that names nothing is wrong usage in every command.\n\n"
                "| id | exit | meaning | what to do |\n|---|---|---|---|\n");
     for (size_t i = 0; i < GW_COUNT(rows); i++)
         gw_str_printf(out, "| `%s` | %s | %s | %s |\n", rows[i].id, rows[i].exit, rows[i].meaning,

@@ -7,8 +7,10 @@
 // times longer). A spin of a few microseconds before sleeping keeps most of the gain on idle
 // machines. libgomp reads the setting once, while the program is loaded, so the program sets it and
 // starts itself again. Whoever sets GOMP_SPINCOUNT or OMP_WAIT_POLICY decides for themselves.
-// malloc is told to keep one arena: oneDNN's short-lived buffers would otherwise leave tens of
-// megabytes of fragments in an arena of each of its threads, memory that no plan counts.
+// malloc is told to keep one arena, and little free memory at its top: oneDNN's short-lived packing
+// buffers would otherwise leave tens of megabytes of fragments, memory that no plan counts. Those
+// buffers stay below the bound, so that a product does not give its pages back only to fault them
+// in again.
 #include <malloc.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -27,6 +29,8 @@ int main(int argc, char **argv) {
     settle_waiting(argv);
 #ifdef M_ARENA_MAX
     (void)mallopt(M_ARENA_MAX, 1);
+    (void)mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    (void)mallopt(M_TRIM_THRESHOLD, 8 << 20);
 #endif
     return gw_cli_main(argc, argv);
 }

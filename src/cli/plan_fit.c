@@ -1,25 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // The smallest change that would make a run fit, found by compiling each.
 //
-// Changes are tried in the order of what they cost the person: recomputation (time), smaller
-// micro-batches with as many more of them (the same step, a little slower), both, shorter sequences
-// (another training), fewer bytes a number (another rounding), all together. The first that fits is
-// the answer; what was tried before it shows why nothing less would do. The total is that of the
-// ledger, so a change that is said to fit does.
+// Changes are tried in the order of what they cost the person: fewer batches prepared ahead (next
+// to nothing; known without compiling, and tried again beside every other change that falls short
+// by no more than them), recomputation (time), smaller micro-batches with as many more of them (the
+// same step, a little slower), both, shorter sequences (another training), fewer bytes a number
+// (another rounding), all together. The first that fits is the answer; what was tried before it
+// shows why nothing less would do. The total is that of the ledger, so a change that is said to fit
+// does.
 //
-// No change takes parameters, master copy and moments away from the arena. Where they alone exceed
-// the memory the compilation is left out, so that the question is answered at once for a model a
-// thousand times too large.
+// No change takes parameters, master copy, moments and the batch of the step away. Where they alone
+// exceed the memory the compilation is left out, so that the question is answered at once for a
+// model a thousand times too large.
 #include "cli/plan_fit.h"
 
 #include <string.h>
 
 #include "cli/planarg.h" /* gw_target_ledger */
+#include "data/loader.h" /* gw_loader_bytes_for */
 
 /* A run as far as changes reach. */
 typedef struct variant {
     gw_recompute_kind recompute;
-    int64_t micro, accumulate, seq;
+    int64_t micro, accumulate, seq, prefetch;
     gw_dtype compute, gradients, master, moments;
 } variant;
 
@@ -28,6 +31,7 @@ static variant variant_of(const gw_setup *s) {
                      .micro = s->rf->train.micro_batch,
                      .accumulate = s->rf->train.accumulate,
                      .seq = s->rf->train.seq_len,
+                     .prefetch = s->rf->data.prefetch_steps,
                      .compute = s->train.compute,
                      .gradients = s->train.gradients,
                      .master = s->train.master,
@@ -40,6 +44,8 @@ static const char *policy_name(gw_recompute_kind k) {
 
 static void describe(const variant *a, const variant *v, char *out, size_t n) {
     gw_str s = {0};
+    if (v->prefetch != a->prefetch)
+        gw_str_printf(&s, "data.prefetch_steps=%lld ", (long long)v->prefetch);
     if (v->recompute != a->recompute)
         gw_str_printf(&s, "recompute.policy=%s ", policy_name(v->recompute));
     if (v->micro != a->micro)
@@ -71,6 +77,7 @@ static gw_status compile(const gw_setup *s, const variant *v, int64_t *total, gw
     rf.train.micro_batch = v->micro;
     rf.train.accumulate = v->accumulate;
     rf.train.seq_len = v->seq;
+    rf.data.prefetch_steps = v->prefetch;
     changed.train.micro_batches = (int)v->accumulate;
     changed.train.recompute.kind = v->recompute;
     gw_compile_opts *both[2] = {&changed.train, &changed.forward};
@@ -96,20 +103,57 @@ typedef struct search {
     gw_diags *dg;
 } search;
 
-static gw_status attempt(search *q, const variant *v) {
+/* Bytes of the batches that the loader holds. */
+static int64_t ring_bytes(const variant *v) {
+    gw_loader_options ring = {.micro_batch = v->micro,
+                              .accumulate = v->accumulate,
+                              .dp_size = 1,
+                              .prefetch = v->prefetch};
+    return gw_loader_bytes_for(v->seq, &ring);
+}
+
+/* Puts down what is known of a variant. False when there is nothing to put down: it is the run as
+ * it is, it stands there already, or the list is full. */
+static bool new_try(const search *q, const variant *v, gw_fit_try *t) {
     variant a = q->as_it_is;
-    gw_fit_try t = {0};
-    describe(&a, v, t.change, sizeof t.change);
-    if (q->found || q->f->ntries == GW_FIT_TRIES || t.change[0] == 0) return GW_OK;
+    *t = (gw_fit_try){0};
+    describe(&a, v, t->change, sizeof t->change);
+    if (q->found || q->f->ntries == GW_FIT_TRIES || t->change[0] == 0) return false;
     for (int i = 0; i < q->f->ntries; i++)
-        if (strcmp(q->f->tries[i].change, t.change) == 0) return GW_OK;
-    t.total_bytes = persistent_bytes(q->l, v);
-    t.at_least = t.total_bytes > q->f->available_bytes;
-    if (!t.at_least) GW_TRY(compile(q->s, v, &t.total_bytes, q->dg));
+        if (strcmp(q->f->tries[i].change, t->change) == 0) return false;
+    return true;
+}
+
+static void note(search *q, const variant *v, gw_fit_try t) {
     t.fits = !t.at_least && t.total_bytes <= q->f->available_bytes;
     q->found = t.fits;
     if (t.fits) q->answer = *v;
     q->f->tries[q->f->ntries++] = t;
+}
+
+/* The batches prepared ahead are outside the program: what v takes without them follows from
+ * `total`, what it takes with them. Put down only where it is enough. */
+static void drop_ahead(search *q, const variant *v, int64_t total) {
+    variant less = *v;
+    less.prefetch = 0;
+    gw_fit_try t;
+    int64_t without = total - ring_bytes(v) + ring_bytes(&less);
+    if (v->prefetch == 0 || without > q->f->available_bytes || !new_try(q, &less, &t)) return;
+    t.total_bytes = without;
+    note(q, &less, t);
+}
+
+/* Tries v, and where it falls short by no more than the batches prepared ahead, v without them. */
+static gw_status attempt(search *q, const variant *v) {
+    gw_fit_try t;
+    if (!new_try(q, v, &t)) return GW_OK;
+    variant least = *v;
+    least.prefetch = 0;
+    t.total_bytes = persistent_bytes(q->l, v) + ring_bytes(&least);
+    t.at_least = t.total_bytes > q->f->available_bytes;
+    if (!t.at_least) GW_TRY(compile(q->s, v, &t.total_bytes, q->dg));
+    note(q, v, t);
+    if (!t.at_least) drop_ahead(q, v, t.total_bytes);
     return GW_OK;
 }
 
@@ -205,6 +249,7 @@ gw_status gw_fit_find(gw_fit *f, const gw_setup *s, const gw_ledger *l, int64_t 
     if (f->short_bytes == 0) return GW_OK;
     search q = {.f = f, .s = s, .l = l, .as_it_is = variant_of(s), .dg = dg};
     variant v = q.as_it_is;
+    drop_ahead(&q, &v, l->total_bytes);
     GW_TRY(try_recompute(&q, v));
     GW_TRY(try_micro_batch(&q, v));
     v.recompute = GW_RECOMPUTE_FULL;

@@ -15,7 +15,8 @@ typedef struct gw_fit_try {
     char change[240]; /* "recompute.policy=full train.micro_batch=1": each word is what --set takes
                        */
     int64_t total_bytes;
-    bool at_least; /* total_bytes is only what parameters and optimizer states take */
+    bool at_least; /* total_bytes is only what parameters, optimizer states and the step's batch
+                      take */
     bool fits;
 } gw_fit_try;
 

@@ -69,6 +69,16 @@ static gw_status assume(gw_cli *cli, const char *key, const char *spec, int64_t 
     return st;
 }
 
+/* Read for its positions only: whoever reads the model proper says what is notable about it. A
+ * failure is found again, and said. */
+static gw_status read_quietly(gw_cli *cli, const char *spec, gw_model *m) {
+    gw_diags unsaid;
+    gw_diags_init(&unsaid);
+    gw_status st = gw_setup_read_model(spec, m, &unsaid);
+    gw_diags_release(&unsaid);
+    return st == GW_OK ? GW_OK : gw_setup_read_model(spec, m, cli->diags);
+}
+
 static gw_status load(gw_target *t, gw_cli *cli, const char *spec) {
     bool yaml = strcmp(spec, "-") == 0 || gw_str_ends(spec, ".yaml") || gw_str_ends(spec, ".yml");
     bool path = gw_path_is_dir(spec) || gw_str_ends(spec, ".gguf");
@@ -76,7 +86,8 @@ static gw_status load(gw_target *t, gw_cli *cli, const char *spec) {
     if (!path && (yaml || gw_path_exists(spec))) return gw_cli_runfile(cli, spec, &t->rf);
     t->assumed = true;
     if (path) {
-        GW_TRY(gw_setup_read_model(spec, &m, cli->diags));
+        GW_TRY(gw_cli_need_path(cli, spec));
+        GW_TRY(read_quietly(cli, spec, &m));
         return assume(cli, "path", spec, m.max_positions, &t->rf);
     }
     if (!gw_model_preset(spec, &m)) return unknown_name(cli, spec);

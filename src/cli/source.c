@@ -41,18 +41,19 @@ static gw_status check_tokenizer(gw_cli *cli, const gw_runfile *rf, const gw_sou
     gw_diag *g = gw_diag_add(cli->diags, GW_ERROR, GW_ERR_CONFIG, "config-missing",
                              (gw_where){.file = path}, "the model comes without a tokenizer");
     gw_diag_hint(cli->diags, g,
-                 "name one with --tokenizer: a tokenizer.json, a .tiktoken file, a directory that "
-                 "holds one, or bytes");
+                 "name one with --tokenizer: a tokenizer.json, a directory that holds one, a "
+                 ".tiktoken file, or bytes");
     return GW_ERR_CONFIG;
 }
 
-/* A run directory's own settings; paths inside are as they were given to `train`. */
+/* A run directory's own settings, and its copies of the model's configuration and tokenizer. */
 static gw_status open_run(gw_cli *cli, const char *dir, const gw_source_options *o, gw_runfile *rf,
                           gw_session *s) {
     GW_TRY(refuse_compute(cli, o));
     const char *set = tokenizer_set(cli, o);
     GW_TRY(gw_runfile_load(rf, gw_path_join(cli->arena, dir, "config.yaml"), &set, set ? 1 : 0,
                            cli->diags));
+    gw_session_use_copies(rf, dir, true);
     GW_TRY(check_tokenizer(cli, rf, o));
     return gw_session_open_params(s, rf, dir, o->need_tokenizer, cli->diags);
 }
@@ -68,8 +69,8 @@ static gw_status open_public(gw_cli *cli, const char *path, const gw_source_opti
             ? "model: {load_weights: true}\n"
             : "model: {load_weights: true}\nprecision: {master: none, gradients: compute, "
               "moments: compute}\n";
-    GW_TRY(gw_runfile_parse(rf, path, text, (int64_t)strlen(text), sets, sets[2] ? 3 : 2,
-                            cli->diags));
+    GW_TRY(
+        gw_runfile_parse(rf, path, text, (int64_t)strlen(text), sets, sets[2] ? 3 : 2, cli->diags));
     GW_TRY(check_tokenizer(cli, rf, o));
     return gw_session_open_params(s, rf, NULL, o->need_tokenizer, cli->diags);
 }
@@ -80,9 +81,9 @@ static gw_status open_runfile(gw_cli *cli, const char *path, const gw_source_opt
     const char *set = tokenizer_set(cli, o);
     GW_TRY(gw_runfile_load(rf, path, &set, set ? 1 : 0, cli->diags));
     if (rf->model.source != GW_RF_PATH || !rf->model.load_weights) {
-        gw_diag *g = gw_diag_add(cli->diags, GW_ERROR, GW_ERR_USAGE, "source-kind",
-                                 (gw_where){.file = path},
-                                 "a run file holds no weights, and this one starts from none");
+        gw_diag *g =
+            gw_diag_add(cli->diags, GW_ERROR, GW_ERR_USAGE, "source-kind", (gw_where){.file = path},
+                        "a run file holds no weights, and this one starts from none");
         gw_diag_hint(cli->diags, g,
                      "give the run directory, where `gradwright train --out` writes checkpoints");
         return GW_ERR_USAGE;

@@ -83,7 +83,10 @@ static gw_status fill_micro(gw_loader *l, slot *s, int64_t k, int64_t first) {
 }
 
 static void fill(gw_loader *l, slot *s, int64_t first) {
-    s->status = GW_OK;
+    s->status = gw_tokens_check(l->ds, &l->errors);
+    s->batch.first_sample = first;
+    s->batch.next_sample = first + l->global_batch;
+    if (s->status != GW_OK) return;
     count_step(l, s, first);
     for (int64_t k = 0; k < l->opt.accumulate && s->status == GW_OK; k++)
         s->status = fill_micro(l, s, k, first);

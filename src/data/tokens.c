@@ -11,16 +11,25 @@
 // documents by the order in which they appear in the row, which is all that attention needs.
 // Positions start at 0 at the row's start too: a row sees nothing of the document before it.
 //
+// Files are mapped, and a mapping whose file is cut short kills the reader. So both files are held
+// open beside, and their sizes compared before each sample: a truncation, such as tokenizing again
+// into the same prefix in place, is an error with a name instead.
+//
 // What must hold: the row of a sample number depends only on (data, options); every label of an
 // epoch has a different target token; gw_tokens_valid agrees with the labels that gw_tokens_sample
 // masks.
 #include "data/tokens.h" /* gw_tokens */
 
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/arena.h"        /* gw_mem_alloc */
 #include "base/compiler.h"     /* GW_MIN */
 #include "base/rng.h"          /* gw_rng_permute */
+#include "base/str.h"          /* gw_str */
 #include "file/megatron_idx.h" /* gw_midx */
 
 typedef struct order {
@@ -38,6 +47,10 @@ struct gw_tokens {
     int64_t ndocs, ntokens, nsamples;
     order orders[2];
     char *name;
+    struct {
+        int fd; /* -1 = none */
+        int64_t bytes;
+    } watched[2]; /* .bin and .idx */
 };
 
 gw_tokens_options gw_tokens_options_default(int64_t seq_len, uint64_t seed) {
@@ -209,7 +222,26 @@ static gw_status document_row(gw_tokens *ds, int64_t d, gw_sample *out, gw_diags
     return GW_OK;
 }
 
+static const char *const endings[2] = {".bin", ".idx"};
+
+gw_status gw_tokens_check(const gw_tokens *ds, gw_diags *dg) {
+    for (int i = 0; i < 2; i++) {
+        struct stat st;
+        if (ds->watched[i].fd < 0 || fstat(ds->watched[i].fd, &st) != 0 ||
+            st.st_size >= ds->watched[i].bytes)
+            continue;
+        gw_diag *g =
+            gw_diag_add(dg, GW_ERROR, GW_ERR_IO, "file-short", (gw_where){.file = ds->name},
+                        "the %s file has %lld bytes; it had %lld when it was opened", endings[i],
+                        (long long)st.st_size, (long long)ds->watched[i].bytes);
+        gw_diag_hint(dg, g, "data in use must stay as it is: write new data to another prefix");
+        return GW_ERR_IO;
+    }
+    return GW_OK;
+}
+
 gw_status gw_tokens_sample(gw_tokens *ds, int64_t number, gw_sample *out, gw_diags *dg) {
+    GW_TRY(gw_tokens_check(ds, dg));
     const order *o = order_of(ds, number / ds->nsamples);
     int64_t j = number % ds->nsamples;
     begin_row(out, number);
@@ -280,7 +312,27 @@ static gw_tokens *new_tokens(const gw_tokens_options *options, const char *name)
     ds->opt = *options;
     ds->name = gw_mem_alloc(strlen(name) + 1);
     memcpy(ds->name, name, strlen(name) + 1);
+    for (int i = 0; i < 2; i++) ds->watched[i].fd = -1;
     return ds;
+}
+
+/* Holds one of the set's files open, so that its size can be asked for. */
+static gw_status watch(gw_tokens *ds, int i, const char *prefix, gw_diags *dg) {
+    gw_str path = {0};
+    size_t n = strlen(prefix);
+    bool whole = n > 4 && (!strcmp(prefix + n - 4, ".bin") || !strcmp(prefix + n - 4, ".idx"));
+    gw_str_add_n(&path, prefix, whole ? n - 4 : n);
+    gw_str_add(&path, endings[i]);
+    struct stat st = {0};
+    gw_status s = GW_OK;
+    int fd = open(gw_str_c(&path), O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) != 0)
+        s = GW_FAIL(dg, GW_ERR_IO, "file-open", "cannot open '%s': %s", gw_str_c(&path),
+                    strerror(errno));
+    ds->watched[i].fd = fd;
+    ds->watched[i].bytes = st.st_size;
+    gw_str_release(&path);
+    return s;
 }
 
 gw_status gw_tokens_open(const char *prefix, const gw_tokens_options *options, gw_tokens **out,
@@ -288,6 +340,7 @@ gw_status gw_tokens_open(const char *prefix, const gw_tokens_options *options, g
     *out = NULL;
     gw_tokens *ds = new_tokens(options, prefix);
     gw_status st = gw_midx_open(prefix, &ds->file, dg);
+    for (int i = 0; i < 2 && st == GW_OK; i++) st = watch(ds, i, prefix, dg);
     if (st == GW_OK) st = prepare(ds, gw_midx_ndocs(ds->file), dg);
     if (st == GW_OK)
         *out = ds;
@@ -313,6 +366,8 @@ gw_status gw_tokens_open_memory(const int32_t *tokens, const int64_t *ends, int6
 void gw_tokens_close(gw_tokens *ds) {
     if (!ds) return;
     if (ds->file) gw_midx_free(ds->file);
+    for (int i = 0; i < 2; i++)
+        if (ds->watched[i].fd >= 0) close(ds->watched[i].fd);
     for (int i = 0; i < 2; i++) gw_mem_free(ds->orders[i].ends);
     gw_mem_free(ds->present);
     gw_mem_free(ds->name);
@@ -329,18 +384,44 @@ int64_t gw_tokens_bytes(const gw_tokens *ds) {
     return (int64_t)sizeof *ds + (tables + (ds->present != NULL)) * 8 * ds->ndocs;
 }
 
+enum { PROBES = 4096, PROBE_TOKENS = 16 };
+
+/* The token, in the order stored, at which probe i begins; the last ends with the set. */
+static int64_t probe_at(const gw_tokens *ds, int64_t i) {
+    int64_t room = GW_MAX(ds->ntokens - PROBE_TOKENS, (int64_t)0);
+    int64_t gap = room / (PROBES - 1), rest = room % (PROBES - 1);
+    return gap * i + rest * i / (PROBES - 1);
+}
+
+/* Adds tokens [from, to) of document d. */
+static void add_tokens(const gw_tokens *ds, gw_hasher *h, int64_t d, int64_t from, int64_t to) {
+    int32_t some[256];
+    for (int64_t at = from, k; at < to; at += k) {
+        k = GW_MIN(to - at, (int64_t)GW_COUNT(some));
+        memset(some, 0xff, sizeof some);
+        /* A damaged place is found by whoever reads it as a sample; it hashes as what was read. */
+        (void)!read_doc(ds, d, at, k, some, NULL);
+        gw_hasher_add(h, some, (size_t)k * sizeof *some);
+    }
+}
+
 gw_hash128 gw_tokens_hash(const gw_tokens *ds) {
-    enum { PROBES = 64, PROBE_TOKENS = 16 };
     gw_hasher *h = gw_hasher_new();
-    int32_t probe[PROBE_TOKENS];
-    int64_t step = GW_MAX(1, ds->ndocs / PROBES);
+    bool whole = ds->ntokens <= (int64_t)PROBES * PROBE_TOKENS;
+    int64_t begin = 0, probe = 0;
+    gw_hasher_add(h, &ds->ntokens, sizeof ds->ntokens);
     for (int64_t d = 0; d < ds->ndocs; d++) {
-        int64_t n = doc_len(ds, d);
+        int64_t n = doc_len(ds, d), end = begin + n;
         gw_hasher_add(h, &n, sizeof n);
-        if (d % step) continue;
-        int64_t k = GW_MIN(n, PROBE_TOKENS);
-        /* A damaged probe is found by whoever reads it as a sample. */
-        if (read_doc(ds, d, 0, k, probe, NULL) == GW_OK) gw_hasher_add(h, probe, (size_t)k * 4);
+        if (whole) add_tokens(ds, h, d, 0, n);
+        /* A probe that goes on in the next document is finished there. */
+        while (!whole && probe < PROBES && probe_at(ds, probe) < end) {
+            int64_t at = probe_at(ds, probe), stop = at + PROBE_TOKENS;
+            add_tokens(ds, h, d, GW_MAX(at, begin) - begin, GW_MIN(stop, end) - begin);
+            if (stop > end) break;
+            probe++;
+        }
+        begin = end;
     }
     gw_hash128 out = gw_hasher_get(h);
     gw_hasher_free(h);

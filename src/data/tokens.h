@@ -64,8 +64,14 @@ int64_t gw_tokens_samples(const gw_tokens *ds);   /* samples of one epoch, E */
 int64_t gw_tokens_seq_len(const gw_tokens *ds);
 int64_t gw_tokens_bytes(
     const gw_tokens *ds); /* host memory held (tables; the mapped file excluded) */
-/* Identifies the data (lengths and a hash of the index and size; not of every token). */
+/* Identifies the data: the length of every document, and tokens at 4,096 places spread evenly from
+ * the first to the last (all of them in a set of at most 65,536). A change that leaves every length
+ * and every such place as it was is not seen. */
 gw_hash128 gw_tokens_hash(const gw_tokens *ds);
+/* GW_ERR_IO when a file of the set has become shorter since it was opened: reading the mapping
+ * beyond its end would end the process. gw_tokens_sample looks by itself; what reads lengths alone
+ * does not. Nothing of ours is allocated unless it fails. */
+GW_WARN_UNUSED gw_status gw_tokens_check(const gw_tokens *ds, gw_diags *dg);
 
 /* Fills `out` with sample `number` >= 0. O(log documents + s); the order of a new epoch costs
  * O(documents) once, with no allocation. One thread at a time per data set. */

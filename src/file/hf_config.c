@@ -360,10 +360,12 @@ static void read_dtype(reader *r, gw_hf_config *c) {
     snprintf(c->dtype, sizeof c->dtype, "%s", name);
 }
 
-/* The object that holds rope's settings: rope_parameters, else rope_scaling, else NULL. */
+/* The object that holds rope's settings, or NULL. As in transformers of either dialect, a
+ * rope_scaling with anything in it takes the place of rope_parameters as a whole. */
 static const json_t *rope_object(reader *r, const char **key) {
-    *key = has(r, "rope_parameters") ? "rope_parameters" : "rope_scaling";
-    const json_t *v;
+    const json_t *v = json_object_get(r->obj, "rope_scaling");
+    bool empty = !v || json_is_null(v) || (json_is_object(v) && json_object_size(v) == 0);
+    *key = empty ? "rope_parameters" : "rope_scaling";
     note_status(r, gw_json_get_object(r->obj, *key, &v, r->file, r->dg));
     json_t *o = (json_t *)(uintptr_t)v;
     for (void *it = json_object_iter(o); it; it = json_object_iter_next(o, it)) {
@@ -383,6 +385,18 @@ static void read_llama3(reader *in, gw_hf_config *c) {
                                      &c->rope_original_max, in->file, in->dg));
 }
 
+/* A base that stands only in a replaced rope_parameters would be lost without a word. */
+static void check_replaced_rope(reader *r, const gw_hf_config *c, const char *key) {
+    const json_t *other = json_object_get(r->obj, "rope_parameters");
+    const json_t *theta = json_object_get(other, "rope_theta");
+    if (strcmp(key, "rope_scaling") != 0 || !theta || json_is_null(theta)) return;
+    if (!json_is_number(theta) || json_number_value(theta) != c->rope_theta)
+        REFUSE(r, GW_ERR_FORMAT,
+               "'rope_scaling' takes the place of 'rope_parameters', but the two disagree: rope's "
+               "theta is %g by the one and another by the other; keep one of them",
+               c->rope_theta);
+}
+
 static void read_rope(reader *r, gw_hf_config *c) {
     const char *key;
     c->rope_theta = get_f64(r, "rope_theta", c->rope_theta);
@@ -391,6 +405,7 @@ static void read_rope(reader *r, gw_hf_config *c) {
     in.status = GW_OK;
     if (!in.obj) return;
     c->rope_theta = get_f64(&in, "rope_theta", c->rope_theta);
+    check_replaced_rope(r, c, key);
     if (get_f64(&in, "partial_rotary_factor", 1) != 1)
         REFUSE(&in, GW_ERR_UNSUPPORTED, "'partial_rotary_factor' of '%s' is not 1", key);
     const char *type = get_str(&in, "rope_type");

@@ -366,11 +366,15 @@ static gw_status open_any(gw_st_set *s, const char *path, gw_diags *dg) {
         return index_names(s, dg);
     }
     char *one = gw_path_join(&s->arena, path, "model.safetensors");
+    char *index = gw_path_join(&s->arena, path, "model.safetensors.index.json");
     if (gw_path_exists(one)) {
+        if (gw_path_exists(index))
+            gw_diag_add(dg, GW_WARNING, GW_ERR_FORMAT, "safetensors-index",
+                        (gw_where){.file = index},
+                        "the index and its shards are not read: model.safetensors beside it is");
         GW_TRY(add_file(s, one, dg));
         return index_names(s, dg);
     }
-    char *index = gw_path_join(&s->arena, path, "model.safetensors.index.json");
     if (gw_path_exists(index)) return open_index(s, index, dg);
     return gw_fail_at(dg, GW_ERR_IO, "safetensors-none", (gw_where){.file = path},
                       "neither model.safetensors nor model.safetensors.index.json is here");

@@ -58,8 +58,9 @@ typedef struct gw_st_set gw_st_set;
  * model.safetensors.index.json and its shards), or an index file by its own name. Everything is
  * validated before it returns: header at most 100,000,000 bytes, no duplicate names, no overlap or
  * hole, the last tensor ends with the file, shape x dtype = bytes, no overflow; of an index, that
- * each listed tensor is in the named shard, which must be a plain file name. Data stays in the page
- * cache until touched. A file must not be shortened while it is open. */
+ * each listed tensor is in the named shard, which must be a plain file name. A directory with both
+ * forms gives model.safetensors and a warning. Data stays in the page cache until touched. A file
+ * must not be shortened while it is open. */
 GW_WARN_UNUSED gw_status gw_st_open(const char *path, gw_st_set **out, gw_diags *dg);
 void gw_st_free(gw_st_set *s);
 

@@ -261,8 +261,57 @@ static void head(net *n, gw_vid x) {
     if (n->b.status == GW_OK) n->b.g->values.items[result].name = gw_graph_intern(n->b.g, name);
 }
 
+/* ---- sizes ---- */
+
+/* An upper bound of the elements that a program of this model holds at once, whatever the passes
+ * add: a few values for each that a layer makes, forward and backward, and the parameters' own
+ * gradients, states and copies. A real number, so that it cannot overflow. */
+static double most_elements(const gw_model *m, const gw_build_opts *o) {
+    double tokens = (double)o->batch * (double)o->seq, d = (double)m->hidden;
+    double q = (double)m->heads * (double)m->head_dim,
+           kv = (double)m->kv_heads * (double)m->head_dim;
+    double layer = 24 * d + 12 * q + 8 * kv + 8 * (double)m->ffn + 4 * (double)m->heads;
+    double ends = 8 * d + 6 * (double)m->vocab;
+    double cache = o->mode == GW_BUILD_CACHED
+                       ? 4 * (double)m->layers * (double)o->batch * (double)o->cache * kv
+                       : 0;
+    return 8 * (double)gw_model_count(m) + tokens * ((double)m->layers * layer + ends) + cache;
+}
+
+/* Elements whose bytes, offsets and workspaces stay within 64 bits with room to spare. */
+#define MAX_ELEMENTS 0x1p54
+
+static gw_status check_sizes(const gw_model *m, const gw_build_opts *o, gw_diags *dg) {
+    const int64_t top = INT64_C(1) << 31;
+    bool cached = o->mode == GW_BUILD_CACHED;
+    bool ok = o->batch > 0 && o->batch < top && o->seq > 0 && o->seq < top &&
+              (!cached || (o->cache > 0 && o->cache < top));
+    if (ok && most_elements(m, o) <= MAX_ELEMENTS) return GW_OK;
+    if (cached)
+        return GW_FAIL(
+            dg, GW_ERR_CONFIG, "model-size",
+            "a batch of %lld with a cache of %lld tokens is too large to count its bytes, "
+            "or empty",
+            (long long)o->batch, (long long)o->cache);
+    if (!ok)
+        return GW_FAIL(
+            dg, GW_ERR_CONFIG, "model-size",
+            "train.micro_batch is %lld and train.seq_len %lld; each must be 1 to 2^31 - 1",
+            (long long)o->batch, (long long)o->seq);
+    gw_status st =
+        GW_FAIL(dg, GW_ERR_CONFIG, "model-size",
+                "train.micro_batch %lld x train.seq_len %lld is too large for this model: "
+                "the bytes of a step cannot be counted in 64 bits",
+                (long long)o->batch, (long long)o->seq);
+    if (dg)
+        gw_diag_hint(dg, dg->last,
+                     "lower train.micro_batch (train.accumulate keeps the batch) or train.seq_len");
+    return st;
+}
+
 gw_status gw_model_build(gw_graph *g, const gw_model *m, const gw_build_opts *o, gw_diags *dg) {
     GW_TRY(gw_model_check(m, dg));
+    GW_TRY(check_sizes(m, o, dg));
     if (m->family == GW_FAMILY_GPT2 && o->mode != GW_BUILD_CACHED && o->seq > m->max_positions)
         return GW_FAIL(dg, GW_ERR_CONFIG, "model-positions",
                        "sequences of %lld tokens need %lld rows of learned positions; "

@@ -12,6 +12,7 @@
 // that takes part in a matrix product: all but lookup tables; a tied table counts as the head.
 // Attention adds 12*L*(h*k)*s with full attention and half of it with causal attention (a window
 // lowers it further).
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -75,19 +76,35 @@ static void need(gw_status *st, gw_diags *dg, bool ok, const char *fmt, ...) {
     *st = GW_FAIL(dg, GW_ERR_CONFIG, "model-size", "%s", text);
 }
 
+/* Parameters as a real number, whatever the sizes: rounded, and never past the range. */
+static double rough_count(const gw_model *m) {
+    double d = (double)m->hidden, k = (double)m->head_dim;
+    double attention = 2 * d * k * (double)(m->heads + m->kv_heads);
+    double layer = attention + 3 * d * (double)m->ffn + 8 * d + (double)m->ffn;
+    double tables = 2 * (double)m->vocab;
+    if (m->family == GW_FAMILY_GPT2) tables += (double)m->max_positions;
+    return d * tables + (double)m->layers * layer;
+}
+
+/* Far above what any machine holds, and far enough below 2^63 that the bits of weights, gradients
+ * and optimizer states can be counted together. */
+#define MAX_PARAMETERS 0x1p48
+
 gw_status gw_model_check(const gw_model *m, gw_diags *dg) {
     gw_status st = GW_OK;
     const int64_t top = INT64_C(1) << 31;
     need(&st, dg, m->layers > 0 && m->layers <= GW_MODEL_MAX_LAYERS,
          "model.layers is %lld; it must be 1 to %d", (long long)m->layers, GW_MODEL_MAX_LAYERS);
-    need(&st, dg, m->hidden > 0 && m->hidden < top, "model.hidden is %lld; it must be positive",
-         (long long)m->hidden);
-    need(&st, dg, m->heads > 0 && m->heads < top, "model.heads is %lld; it must be positive",
+    need(&st, dg, m->hidden > 0 && m->hidden < top,
+         "model.hidden is %lld; it must be 1 to 2^31 - 1", (long long)m->hidden);
+    need(&st, dg, m->heads > 0 && m->heads < top, "model.heads is %lld; it must be 1 to 2^31 - 1",
          (long long)m->heads);
-    need(&st, dg, m->ffn > 0 && m->ffn < top, "model.ffn is %lld; it must be positive",
+    need(&st, dg, m->ffn > 0 && m->ffn < top, "model.ffn is %lld; it must be 1 to 2^31 - 1",
          (long long)m->ffn);
-    need(&st, dg, m->vocab > 0 && m->vocab < top, "model.vocab is %lld; it must be positive",
+    need(&st, dg, m->vocab > 0 && m->vocab < top, "model.vocab is %lld; it must be 1 to 2^31 - 1",
          (long long)m->vocab);
+    need(&st, dg, m->max_positions > 0 && m->max_positions < top,
+         "model.max_positions is %lld; it must be 1 to 2^31 - 1", (long long)m->max_positions);
     need(&st, dg, m->kv_heads > 0 && (m->heads <= 0 || m->heads % GW_MAX(m->kv_heads, 1) == 0),
          "model.kv_heads (%lld) must divide model.heads (%lld)", (long long)m->kv_heads,
          (long long)m->heads);
@@ -98,7 +115,9 @@ gw_status gw_model_check(const gw_model *m, gw_diags *dg) {
     bool rope = m->family != GW_FAMILY_GPT2;
     need(&st, dg, !rope || m->head_dim % 2 == 0, "model.head_dim (%lld) must be even for rope",
          (long long)m->head_dim);
-    need(&st, dg, rope || (m->kv_heads == m->heads && m->head_dim * m->heads == m->hidden),
+    need(&st, dg,
+         rope || (m->kv_heads == m->heads &&
+                  (double)m->head_dim * (double)m->heads == (double)m->hidden),
          "gpt2 has heads x head_dim = hidden and as many kv heads as heads");
     need(&st, dg, m->window >= 0, "model.sliding_window is %lld; it must not be negative",
          (long long)m->window);
@@ -106,13 +125,24 @@ gw_status gw_model_check(const gw_model *m, gw_diags *dg) {
          m->dropout);
     need(&st, dg, m->dropout == 0 || m->family == GW_FAMILY_GPT2,
          "model.dropout is only for the gpt2 family");
-    need(&st, dg, m->norm_eps > 0, "model.norm_eps is %g; it must be positive", m->norm_eps);
-    need(&st, dg, m->rope_scaling == GW_ROPE_NONE || m->rope_factor >= 1,
-         "model.rope_scaling.factor is %g; it must be at least 1", m->rope_factor);
+    need(&st, dg, m->norm_eps > 0 && isfinite(m->norm_eps),
+         "model.norm_eps is %g; it must be positive and finite", m->norm_eps);
+    need(&st, dg, m->init_std >= 0 && isfinite(m->init_std),
+         "model.init_std is %g; it must not be negative, and finite", m->init_std);
+    need(&st, dg, !rope || (m->rope_theta > 0 && isfinite(m->rope_theta)),
+         "model.rope_theta is %g; it must be positive and finite", m->rope_theta);
+    need(&st, dg,
+         m->rope_scaling == GW_ROPE_NONE || (m->rope_factor >= 1 && isfinite(m->rope_factor)),
+         "model.rope_scaling.factor is %g; it must be at least 1, and finite", m->rope_factor);
     need(&st, dg,
          m->rope_scaling != GW_ROPE_LLAMA3 || (m->rope_high > m->rope_low && m->rope_original > 0),
          "llama3 rope scaling needs high_freq_factor above low_freq_factor and "
          "original_max_positions");
+    if (st == GW_OK)
+        need(&st, dg, rough_count(m) <= MAX_PARAMETERS,
+             "the model is too large: model.layers, hidden, ffn, heads, head_dim and vocab make "
+             "some %.2g parameters, and at most 2^48 can be planned",
+             rough_count(m));
     return st;
 }
 

@@ -53,7 +53,8 @@ gw_model gw_model_defaults(gw_family f);
 /* Sets all sizes; false if no preset has this name. Preset i's name, NULL past the end. */
 bool gw_model_preset(const char *name, gw_model *out);
 const char *gw_model_preset_name(int i);
-/* Every contradiction in the dimensions, with the key names of a run file. */
+/* Every contradiction in the dimensions, with the key names of a run file. What passes has
+ * parameters that can be listed and counted: the functions below take nothing else. */
 GW_WARN_UNUSED gw_status gw_model_check(const gw_model *m, gw_diags *dg);
 
 /* ---- parameters ---- */
@@ -102,10 +103,11 @@ typedef struct gw_build_opts {
     bool packed;   /* rows hold several documents: docs is an input of attention */
 } gw_build_opts;
 
-/* Leaves made (absent ones are not in the graph), by name: inputs at mb rate `tokens labels
- * positions docs` i32[b s], `samples` i64[b], `at` i32[b]; at step rate `seed` f32[], `batch`
- * i64[]. Parameters in canonical order with role param, dtype compute. `g` must be initialised and
- * empty. */
+/* Refuses a model that gw_model_check refuses, and sizes of which a program's bytes could not be
+ * counted in 64 bits, however it is compiled. Leaves made (absent ones are not in the graph), by
+ * name: inputs at mb rate `tokens labels positions docs` i32[b s], `samples` i64[b], `at` i32[b];
+ * at step rate `seed` f32[], `batch` i64[]. Parameters in canonical order with role param, dtype
+ * compute. `g` must be initialised and empty. */
 GW_WARN_UNUSED gw_status gw_model_build(gw_graph *g, const gw_model *m, const gw_build_opts *o,
                                         gw_diags *dg);
 

@@ -15,23 +15,26 @@ enum { SHORT_ROWS = 8, WATERFALL_ROWS = 20, BAR = 32 };
 #define BYTES(x)  gw_fmt_bytes((char[32]){0}, (x))
 #define COUNT(x)  gw_fmt_count((char[40]){0}, (x))
 #define FLOPS(x)  gw_fmt_si((char[32]){0}, (x))
+#define S(n)      ((n) == 1 ? "" : "s")
 #define TEXT(...) gw_arena_printf(&mem, __VA_ARGS__)
 
 static void heading(FILE *out, const char *text) { fprintf(out, "\n%s\n", text); }
 
 static void print_sizes(const gw_ledger *l, const char *name, FILE *out) {
     const gw_model *m = &l->model;
-    fprintf(out,
-            "%s: %s, %lld layers, hidden %lld, %lld heads (%lld kv) of %lld, ffn %lld, vocab %s\n",
-            name, gw_family_name(m->family), (long long)m->layers, (long long)m->hidden,
-            (long long)m->heads, (long long)m->kv_heads, (long long)m->head_dim, (long long)m->ffn,
-            COUNT(m->vocab));
+    fprintf(
+        out,
+        "%s: %s, %lld layer%s, hidden %lld, %lld head%s (%lld kv) of %lld, ffn %lld, vocab %s\n",
+        name, gw_family_name(m->family), (long long)m->layers, S(m->layers), (long long)m->hidden,
+        (long long)m->heads, S(m->heads), (long long)m->kv_heads, (long long)m->head_dim,
+        (long long)m->ffn, COUNT(m->vocab));
     fprintf(out, "parameters        %s%s\n", COUNT(l->params),
             m->tie ? ", the head is the embedding" : "");
-    fprintf(out, "a step            %lld sequence%s × %s tokens × %lld micro-batch%s = %s tokens\n",
-            (long long)l->micro_batch, l->micro_batch == 1 ? "" : "s", COUNT(l->seq),
+    fprintf(out,
+            "a step            %lld sequence%s × %s token%s × %lld micro-batch%s = %s token%s\n",
+            (long long)l->micro_batch, S(l->micro_batch), COUNT(l->seq), S(l->seq),
             (long long)l->micro_batches, l->micro_batches == 1 ? "" : "es",
-            COUNT(l->tokens_per_step));
+            COUNT(l->tokens_per_step), S(l->tokens_per_step));
 }
 
 static void print_static(const gw_ledger *l, FILE *out) {
@@ -39,7 +42,8 @@ static void print_static(const gw_ledger *l, FILE *out) {
     for (int i = 0; i < l->nkinds; i++) {
         const gw_ledger_kind *k = &l->kinds[i];
         fprintf(out, "  %s B", k->text);
-        if (l->nkinds > 1) fprintf(out, "   for %lld tensors", (long long)k->tensors);
+        if (l->nkinds > 1)
+            fprintf(out, "   for %lld tensor%s", (long long)k->tensors, S(k->tensors));
         fprintf(out, "\n  %d B × %s params = %s\n", k->total, COUNT(k->params),
                 BYTES(k->total * k->params));
     }
@@ -116,8 +120,9 @@ static void print_layers(const gw_ledger *l, FILE *out) {
     }
     if (n == 0) return;
     const char *range = least == most ? "" : " to ";
-    fprintf(out, "  %lld layers × %s%s%s = %s; outside of layers %s\n", (long long)n, BYTES(least),
-            range, least == most ? "" : BYTES(most), BYTES(in_layers), BYTES(outside));
+    fprintf(out, "  %lld layer%s × %s%s%s = %s; outside of layers %s\n", (long long)n, S(n),
+            BYTES(least), range, least == most ? "" : BYTES(most), BYTES(in_layers),
+            BYTES(outside));
 }
 
 static void print_activations(const gw_ledger *l, bool all, FILE *out) {
@@ -171,9 +176,9 @@ static void print_flops(const gw_ledger *l, FILE *out) {
     double tokens = (double)GW_MAX(1, l->tokens_per_step);
     heading(out, "FLOPs of a step");
     double linear = 6.0 * (double)l->matrix_params * tokens;
-    fprintf(out, "  6 × %s params%s × %s tokens = %sFLOP\n", COUNT(l->matrix_params),
+    fprintf(out, "  6 × %s params%s × %s token%s = %sFLOP\n", COUNT(l->matrix_params),
             l->matrix_params < l->params ? " (without lookup tables)" : "",
-            COUNT(l->tokens_per_step), FLOPS(linear));
+            COUNT(l->tokens_per_step), S(l->tokens_per_step), FLOPS(linear));
     fprintf(out, "  attention over the keys a causal mask shows: %sFLOP; over all keys: %sFLOP\n",
             FLOPS(f->model - linear), FLOPS(f->model_full_attention - linear));
     gw_table *t = gw_table_new("lrl");

@@ -2,12 +2,14 @@
 // Checkpoints: DIR/checkpoints/step-00000100/{rank-00000.safetensors, manifest.json}.
 //
 // The manifest maps every chunk (a box of a tensor, a file, a byte range, a hash) to its tensor and
-// carries everything else that a run is made of. Its arrival is the commit: it is written last, to
-// a temporary name, synced, renamed. A folder without one is torn: the leftover of a save that did
-// not finish. "Latest" is found by reading, never stored.
+// carries everything else that a run is made of, and a hash of itself. Its arrival is the commit:
+// it is written last, to a temporary name, synced, renamed. A folder without one is torn: the
+// leftover of a save that did not finish. "Latest" is found by reading, never stored; a folder is
+// believed only when its name, its manifest and its data tell the same step.
 #ifndef GW_TRAIN_CHECKPOINT_H
 #define GW_TRAIN_CHECKPOINT_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -17,7 +19,7 @@
 #include "ir/dtype.h"   /* gw_dtype */
 #include "ir/graph.h"   /* GW_MAX_DIMS */
 
-enum { GW_CHECKPOINT_VERSION = 1 };
+enum { GW_CHECKPOINT_VERSION = 2 };
 
 /* A range of indices in each dimension: start, and size >= 0. */
 typedef struct gw_box {
@@ -45,7 +47,8 @@ typedef struct gw_ckpt_meta {
     int64_t good_steps, bad_steps;
     int64_t seed;
     const char *tokenizer; /* hash in hex, or "" */
-    const char *data;      /* hash of the training data's index, or "" */
+    const char *data;      /* hash of the training data, or "" */
+    const char *valid;     /* hash of the validation data, or "" */
     const char *model;     /* what the weights are, as text that two equal models share */
     int64_t threads;       /* what bits hang on besides */
     const char *isa;
@@ -102,14 +105,17 @@ typedef struct gw_ckpt_list {
  * one is moved aside to NAME.replaced-N, never overwritten. Holds no copy of the tensors. */
 GW_WARN_UNUSED gw_status gw_checkpoint_save(const char *run_dir, const gw_ckpt_meta *meta,
                                             const gw_ckpt_tensor *tensors, int n, gw_diags *dg);
-/* Removes the oldest complete checkpoints beyond the newest `keep` (0: all stay). Torn, damaged and
- * foreign folders, and files we did not write, are left alone. */
+/* Removes the oldest complete checkpoints beyond the newest `keep` (0: all stay), with them those
+ * that were moved aside as NAME.replaced-N, and torn folders older than the newest complete one
+ * that hold nothing but files a save writes. Damaged and foreign folders, and files we did not
+ * write, are left alone. No other process may save into run_dir at the same time. */
 GW_WARN_UNUSED gw_status gw_checkpoint_prune(const char *run_dir, int64_t keep, gw_diags *dg);
 
 /* What is in RUN_DIR/checkpoints; an absent folder is an empty list. */
 GW_WARN_UNUSED gw_status gw_checkpoint_list(const char *run_dir, gw_arena *a, gw_ckpt_list *out,
                                             gw_diags *dg);
-/* Reads and validates a manifest: any bytes are safe. `path` is the checkpoint's folder. */
+/* Reads and validates a manifest: any bytes are safe. `path` is the checkpoint's folder.
+ * GW_ERR_UNSUPPORTED: of another format version; GW_ERR_FORMAT: damaged. */
 GW_WARN_UNUSED gw_status gw_checkpoint_read(const char *path, gw_arena *a, gw_ckpt_manifest **out,
                                             gw_diags *dg);
 /* Fills `tensors` by name from the chunks whose boxes meet theirs; each chunk's hash is checked as
@@ -117,6 +123,9 @@ GW_WARN_UNUSED gw_status gw_checkpoint_read(const char *path, gw_arena *a, gw_ck
  * tensor and offset are named) the tensors' bytes are undefined. */
 GW_WARN_UNUSED gw_status gw_checkpoint_load(const gw_ckpt_manifest *m,
                                             const gw_ckpt_tensor *tensors, int n, gw_diags *dg);
+
+/* XXH3-128 of a manifest without its member "manifest_xxh128": of its compact form, keys sorted. */
+gw_hash128 gw_checkpoint_manifest_hash(const json_t *manifest);
 
 /* "step-00000100"; -1 for any other name. */
 int64_t gw_checkpoint_step_of_name(const char *name);

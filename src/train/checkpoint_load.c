@@ -5,6 +5,10 @@
 // for lying inside its tensor and for having as many bytes as its box has elements, before anything
 // is allocated or read by it; file names must be plain, so that none leads out of the folder.
 //
+// A manifest carries a hash of itself, so that an edit of a counter is seen like any other damage,
+// and its step must be that of the folder's name: a folder that was renamed or copied over another
+// is no checkpoint of the step it is called after. The data file has its step in its metadata too.
+//
 // Data is believed only with its hash. A chunk that is exactly what a target holds (the usual case:
 // the same layout) is read into place and hashed there; otherwise it is read aside, checked, and
 // the common box is copied. A target must be covered whole by chunks that do not overlap.
@@ -21,10 +25,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/io.h"   /* gw_fd_pread_all, gw_path_join */
-#include "base/map.h"  /* gw_smap */
-#include "base/str.h"  /* gw_parse_i64 */
-#include "file/json.h" /* gw_json_read_file */
+#include "base/io.h"          /* gw_fd_pread_all, gw_path_join */
+#include "base/map.h"         /* gw_smap */
+#include "base/str.h"         /* gw_parse_i64 */
+#include "file/json.h"        /* gw_json_read_file */
+#include "file/safetensors.h" /* gw_st_open */
 #include "train/checkpoint.h"
 
 enum {
@@ -50,14 +55,15 @@ static int newest_first(const void *a, const void *b) {
 static gw_ckpt_found look_at(const char *path, int64_t step, gw_arena *a) {
     gw_ckpt_found f = {.step = step, .path = path, .state = GW_CKPT_TORN};
     struct stat st;
-    if (stat(gw_path_join(a, path, "manifest.json"), &st) != 0 || !S_ISREG(st.st_mode)) return f;
+    const char *manifest = gw_path_join(a, path, "manifest.json");
+    if (lstat(manifest, &st) != 0 && errno == ENOENT) return f;
     gw_diags quiet;
     gw_diags_init(&quiet);
     gw_ckpt_manifest *m = NULL;
     f.state = GW_CKPT_COMPLETE;
     if (gw_checkpoint_read(path, a, &m, &quiet) != GW_OK) {
         f.state = GW_CKPT_DAMAGED;
-        f.why = gw_arena_strdup(a, gw_diags_first_error(&quiet));
+        f.why = gw_arena_printf(a, "%s: %s", manifest, gw_diags_first_error(&quiet));
     }
     gw_diags_release(&quiet);
     return f;
@@ -188,9 +194,12 @@ static gw_status need_text(const reader *r, const json_t *o, const char *key, co
     return GW_OK;
 }
 
+/* Counters stay far from where sums of them overflow: 2^53 is also where JSON's readers end. */
 static gw_status need_count(const reader *r, const json_t *o, const char *key, int64_t *out) {
     GW_TRY(gw_json_need_i64(o, key, out, r->file, r->dg));
-    return *out >= 0 ? GW_OK : bad(r, NULL, "a counter is below 0");
+    if (*out >= 0 && *out < (INT64_C(1) << 53)) return GW_OK;
+    return gw_fail_at(r->dg, GW_ERR_FORMAT, "checkpoint-manifest", (gw_where){.file = r->file},
+                      "'%s' is %" PRId64 ", not from 0 to 2^53 - 1", key, *out);
 }
 
 static gw_status need_object(const reader *r, const json_t *o, const char *key,
@@ -210,12 +219,14 @@ static gw_status read_meta(const reader *r, const json_t *o) {
     GW_TRY(need_count(r, o, "tokens", &m->tokens));
     GW_TRY(need_text(r, o, "tokenizer", &m->tokenizer));
     GW_TRY(need_text(r, o, "data", &m->data));
+    GW_TRY(need_text(r, o, "valid", &m->valid));
     GW_TRY(need_text(r, o, "model", &m->model));
     GW_TRY(need_text(r, o, "config", &m->config));
     GW_TRY(need_object(r, o, "loss_scale", &part));
     GW_TRY(gw_json_need_f64(part, "scale", &m->loss_scale, r->file, r->dg));
-    if (!(m->loss_scale > 0 && m->loss_scale < 1e300))
-        return bad(r, NULL, "the loss scale is not a number above 0");
+    if (!(m->loss_scale > 0 && m->loss_scale <= 0x1p53))
+        return bad(r, NULL, "the loss scale is not a number above 0, at most 2^53");
+    if (m->step > m->batch) return bad(r, NULL, "'step' is more than 'batch'");
     GW_TRY(need_count(r, part, "good_steps", &m->good_steps));
     GW_TRY(need_count(r, part, "bad_steps", &m->bad_steps));
     GW_TRY(need_object(r, o, "rng", &part));
@@ -243,19 +254,51 @@ static gw_status read_files(const reader *r, const json_t *o) {
     return GW_OK;
 }
 
+gw_hash128 gw_checkpoint_manifest_hash(const json_t *manifest) {
+    json_t *rest = json_copy((json_t *)(uintptr_t)manifest); /* shallow: only its top changes */
+    json_object_del(rest, "manifest_xxh128");
+    char *text = json_dumps(rest, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
+    gw_hash128 h = gw_hash128_of(text ? text : "", text ? strlen(text) : 0);
+    free(text);
+    json_decref(rest);
+    return h;
+}
+
+/* Is it as it was written, and under the name it was written to? */
+static gw_status check_self(const reader *r, const json_t *o) {
+    gw_hash128 said, is = gw_checkpoint_manifest_hash(o);
+    if (!read_hash(json_object_get(o, "manifest_xxh128"), &said))
+        return bad(r, NULL, "'manifest_xxh128' is not 32 hexadecimal digits");
+    if (said.lo != is.lo || said.hi != is.hi)
+        return bad(r, NULL, "it was changed: its hash is another than it says");
+    const char *slash = strrchr(r->m->path, '/');
+    int64_t named = gw_checkpoint_step_of_name(slash ? slash + 1 : r->m->path);
+    if (named < 0 || named == r->m->meta.step) return GW_OK;
+    return gw_fail_at(r->dg, GW_ERR_FORMAT, "checkpoint-manifest", (gw_where){.file = r->file},
+                      "it is of step %" PRId64 ", its folder is named after step %" PRId64,
+                      r->m->meta.step, named);
+}
+
+static gw_status check_version(const reader *r, const json_t *o) {
+    int64_t version = 0;
+    GW_TRY(gw_json_need_i64(o, "version", &version, r->file, r->dg));
+    if (version == GW_CHECKPOINT_VERSION) return GW_OK;
+    gw_diag *g = gw_diag_add(r->dg, GW_ERROR, GW_ERR_UNSUPPORTED, "checkpoint-version",
+                             (gw_where){.file = r->file},
+                             "the checkpoint has format version %" PRId64 "; this program reads %d",
+                             version, GW_CHECKPOINT_VERSION);
+    gw_diag_hint(r->dg, g, "continue with the version of the program that wrote it");
+    return GW_ERR_UNSUPPORTED;
+}
+
 static gw_status read_all(const reader *r, const json_t *o) {
     const char *format = NULL;
-    int64_t version = 0;
     GW_TRY(gw_json_need_str(o, "format", &format, r->file, r->dg));
     if (strcmp(format, "gradwright-checkpoint") != 0)
         return bad(r, NULL, "this is no manifest of a gradwright checkpoint");
-    GW_TRY(gw_json_need_i64(o, "version", &version, r->file, r->dg));
-    if (version != GW_CHECKPOINT_VERSION)
-        return gw_fail_at(r->dg, GW_ERR_UNSUPPORTED, "checkpoint-version",
-                          (gw_where){.file = r->file},
-                          "the checkpoint has format version %" PRId64 "; this program reads %d",
-                          version, GW_CHECKPOINT_VERSION);
+    GW_TRY(check_version(r, o));
     GW_TRY(read_meta(r, o));
+    GW_TRY(check_self(r, o));
     GW_TRY(read_files(r, o));
     const json_t *list = json_object_get(o, "tensors");
     if (!json_is_array(list)) return bad(r, NULL, "'tensors' is not a list");
@@ -288,25 +331,41 @@ typedef struct load {
     gw_diags *dg;
 } load;
 
+/* A data file tells its step too. */
+static gw_status check_step(load *l, const char *path) {
+    gw_st_set *set = NULL;
+    GW_TRY(gw_st_open(path, &set, l->dg));
+    const char *text = gw_st_metadata(set, "gradwright.step");
+    int64_t step = -1;
+    bool same = text && gw_parse_i64(text, &step) && step == l->m->meta.step;
+    gw_st_free(set);
+    if (same) return GW_OK;
+    return GW_FAIL(l->dg, GW_ERR_FORMAT, "checkpoint-damaged",
+                   "'%s' holds data of step %" PRId64 ", its manifest is of step %" PRId64, path,
+                   step, l->m->meta.step);
+}
+
 static gw_status open_file(load *l, int i) {
     if (l->fds[i] >= 0) return GW_OK;
     const char *path = gw_path_join(&l->mem, l->m->path, l->m->files[i]);
     l->fds[i] = open(path, O_RDONLY | O_CLOEXEC);
-    if (l->fds[i] >= 0) return GW_OK;
-    return GW_FAIL(l->dg, GW_ERR_IO, "file-open", "cannot open '%s': %s", path, strerror(errno));
+    if (l->fds[i] < 0)
+        return GW_FAIL(l->dg, GW_ERR_IO, "file-open", "cannot open '%s': %s", path,
+                       strerror(errno));
+    return check_step(l, path);
 }
 
 /* Reads a chunk to dst and compares its hash. */
 static gw_status read_verified(load *l, const gw_ckpt_entry_tensor *t, const gw_ckpt_chunk *c,
                                char *dst) {
     GW_TRY(open_file(l, c->file));
-    const char *file = l->m->files[c->file];
+    const char *file = gw_path_join(&l->mem, l->m->path, l->m->files[c->file]);
     gw_hasher_reset(l->hasher);
     for (int64_t at = 0; at < c->bytes; at += PIECE) {
         int64_t n = GW_MIN(c->bytes - at, (int64_t)PIECE);
         gw_status st = gw_fd_pread_all(l->fds[c->file], dst + at, n, c->offset + at, file, l->dg);
         if (st != GW_OK) {
-            gw_diag_frame(l->dg, "while reading tensor '%s' of %s", t->name, l->m->path);
+            gw_diag_frame(l->dg, "reading tensor '%s' of %s", t->name, l->m->path);
             return st;
         }
         gw_hasher_add(l->hasher, dst + at, (size_t)n);
@@ -314,9 +373,9 @@ static gw_status read_verified(load *l, const gw_ckpt_entry_tensor *t, const gw_
     gw_hash128 h = gw_hasher_get(l->hasher);
     if (h.lo == c->hash.lo && h.hi == c->hash.hi) return GW_OK;
     gw_diag *g = gw_diag_add(l->dg, GW_ERROR, GW_ERR_FORMAT, "checkpoint-damaged", (gw_where){0},
-                             "%s/%s is damaged: tensor '%s', bytes %" PRId64 " to %" PRId64
+                             "%s is damaged: tensor '%s', bytes %" PRId64 " to %" PRId64
                              ", are not those that were saved",
-                             l->m->path, file, t->name, c->offset, c->offset + c->bytes);
+                             file, t->name, c->offset, c->offset + c->bytes);
     gw_diag_hint(l->dg, g, "an earlier checkpoint of the run may be whole; look at the disk");
     return GW_ERR_FORMAT;
 }

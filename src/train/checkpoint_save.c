@@ -11,11 +11,14 @@
 // Until 2 is done readers skip the folder. Old checkpoints are removed only after a commit, the
 // manifest first, so that one that is half removed is torn, not damaged. What is removed are files
 // that the manifest names, in folders of our name pattern with a manifest of our format; a folder
-// in which something else stands keeps that and stays.
+// in which something else stands keeps that and stays. A save that was killed leaves a torn folder
+// with the state's full size in it: once a newer checkpoint is complete it goes too, provided that
+// every file in it has a name that only a save gives.
 //
 // Bytes go from the arena to the file without a copy. The same number of a step may be saved twice
 // in a run's life (a damaged checkpoint was passed over on resume and its step is reached again):
 // the older folder is moved aside, not overwritten.
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -26,7 +29,9 @@
 #include "base/clock.h"       /* gw_clock_iso */
 #include "base/io.h"          /* gw_path_join, gw_dir_make */
 #include "base/log.h"         /* gw_log_info */
+#include "base/map.h"         /* GW_VEC */
 #include "base/panic.h"       /* gw_panic */
+#include "base/str.h"         /* gw_str_starts */
 #include "file/json.h"        /* gw_json_write_file */
 #include "file/safetensors.h" /* gw_st_writer */
 #include "train/checkpoint.h"
@@ -110,11 +115,15 @@ static json_t *manifest_json(const gw_st_writer *w, const gw_ckpt_meta *m, int64
     json_object_set_new(o, "rng", rng);
     json_object_set_new(o, "tokenizer", json_string(m->tokenizer));
     json_object_set_new(o, "data", json_string(m->data));
+    json_object_set_new(o, "valid", json_string(m->valid ? m->valid : ""));
     json_object_set_new(o, "model", json_string(m->model));
     json_object_set_new(o, "bits", bits);
     json_object_set_new(o, "config", json_string(m->config));
     json_object_set_new(o, "files", json_pack("[s]", data_file));
     json_object_set_new(o, "tensors", list);
+    char hash[33];
+    gw_hash128_hex(hash, gw_checkpoint_manifest_hash(o));
+    json_object_set_new(o, "manifest_xxh128", json_string(hash));
     return o;
 }
 
@@ -190,8 +199,7 @@ gw_status gw_checkpoint_save(const char *run_dir, const gw_ckpt_meta *meta,
         }
     }
     if (st != GW_OK)
-        gw_diag_frame(dg,
-                      "while saving the checkpoint of step %" PRId64 "; earlier ones are intact",
+        gw_diag_frame(dg, "saving the checkpoint of step %" PRId64 "; earlier ones are intact",
                       meta->step);
     gw_arena_release(&mem);
     return st;
@@ -212,15 +220,77 @@ static gw_status remove_one(const char *path, gw_arena *mem, gw_diags *dg) {
     return GW_OK;
 }
 
+/* Does a name end in what our writers call their temporary files, after `name`? */
+static bool is_temporary(const char *file, const char *name) {
+    size_t n = strlen(name);
+    return gw_str_starts(file, name) &&
+           (gw_str_starts(file + n, ".tmp.") || gw_str_starts(file + n, ".tmp-"));
+}
+
+/* Has a file a name that only a save gives? */
+static bool is_ours(const char *file) {
+    return strcmp(file, data_file) == 0 || is_temporary(file, data_file) ||
+           is_temporary(file, "manifest.json");
+}
+
+/* Removes a torn folder in which nothing but ours stands. A failure is no harm: it stays. */
+static void remove_torn(const char *path, gw_arena *mem) {
+    GW_VEC(const char *) files = {0};
+    bool only_ours = true;
+    DIR *d = opendir(path);
+    if (!d) return;
+    for (struct dirent *e; (e = readdir(d)) != NULL;) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
+        struct stat st;
+        const char *file = gw_path_join(mem, path, e->d_name);
+        only_ours = only_ours && is_ours(e->d_name) && lstat(file, &st) == 0 && S_ISREG(st.st_mode);
+        gw_vec_push(&files, file);
+    }
+    closedir(d);
+    for (int64_t i = 0; only_ours && i < files.count; i++) unlink(files.items[i]);
+    gw_vec_release(&files);
+    if (only_ours && rmdir(path) == 0)
+        gw_log_info("removed %s, the leftover of a save that did not finish", path);
+}
+
+/* "step-00000100.replaced-2" -> 100; -1 for any other name. */
+static int64_t replaced_step(const char *name, gw_arena *mem) {
+    const char *dot = strstr(name, ".replaced-");
+    int64_t n;
+    if (!dot || !gw_parse_i64(dot + strlen(".replaced-"), &n)) return -1;
+    return gw_checkpoint_step_of_name(gw_arena_strndup(mem, name, (size_t)(dot - name)));
+}
+
+/* Removes what was moved aside from steps before `oldest`, where it reads as a checkpoint of its
+ * step. */
+static void remove_replaced(const char *all, int64_t oldest, gw_arena *mem) {
+    DIR *d = opendir(all);
+    if (!d) return;
+    for (struct dirent *e; (e = readdir(d)) != NULL;) {
+        int64_t step = replaced_step(e->d_name, mem);
+        gw_ckpt_manifest *m = NULL;
+        const char *path = gw_path_join(mem, all, e->d_name);
+        if (step < 0 || step >= oldest) continue;
+        if (gw_checkpoint_read(path, mem, &m, NULL) == GW_OK && m->meta.step == step)
+            (void)!remove_one(path, mem, NULL);
+    }
+    closedir(d);
+}
+
 gw_status gw_checkpoint_prune(const char *run_dir, int64_t keep, gw_diags *dg) {
-    if (keep <= 0) return GW_OK;
     gw_arena mem = {0};
     gw_ckpt_list list;
-    int64_t seen = 0;
+    int64_t seen = 0, oldest = 0;
     gw_status st = gw_checkpoint_list(run_dir, &mem, &list, dg);
-    for (int i = 0; st == GW_OK && i < list.n; i++)
-        if (list.items[i].state == GW_CKPT_COMPLETE && ++seen > keep)
-            st = remove_one(list.items[i].path, &mem, dg);
+    for (int i = 0; st == GW_OK && i < list.n; i++) {
+        const gw_ckpt_found *f = &list.items[i];
+        if (f->state == GW_CKPT_TORN && seen > 0) remove_torn(f->path, &mem);
+        if (f->state != GW_CKPT_COMPLETE) continue;
+        if (++seen == keep) oldest = f->step;
+        if (keep > 0 && seen > keep) st = remove_one(f->path, &mem, dg);
+    }
+    if (st == GW_OK && oldest > 0)
+        remove_replaced(gw_path_join(&mem, run_dir, "checkpoints"), oldest, &mem);
     gw_arena_release(&mem);
     return st;
 }

@@ -98,15 +98,35 @@ static gw_status write_tensors(gw_st_dir_writer *w, const gw_exec *x, const gw_p
     return gw_st_dir_writer_finish(w, dg);
 }
 
+static void set_ids(const gw_token_ids *ids, gw_hf_config *c) {
+    _Static_assert((int)GW_TOKEN_IDS_EOS <= (int)GW_HF_MAX_EOS, "every end-of-text id has a place");
+    c->bos_token_id = ids->bos;
+    c->pad_token_id = ids->pad;
+    c->neos = ids->neos;
+    for (int i = 0; i < ids->neos; i++) c->eos_token_id[i] = ids->eos[i];
+}
+
+/* What config.json cannot say is found out before gigabytes are written. */
+static gw_status check_config(const gw_hf_config *c, gw_diags *dg) {
+    json_t *j = NULL;
+    gw_status st = gw_hf_config_to_json(c, &j, dg);
+    json_decref(j);
+    return st;
+}
+
 gw_status gw_weights_export(const gw_exec *x, const gw_model *m, const gw_param *params, int n,
-                            const char *dir, gw_dtype dtype, int64_t max_shard_bytes, int64_t bos,
-                            int64_t eos, gw_diags *dg) {
+                            const char *dir, gw_dtype dtype, int64_t max_shard_bytes,
+                            const gw_token_ids *ids, gw_diags *dg) {
     gw_hf_config *c = gw_mem_zalloc(sizeof *c);
-    gw_model_to_hf(m, bos, eos, hf_dtype(dtype), c);
-    gw_st_dir_writer *w =
-        gw_st_dir_writer_new(dir, max_shard_bytes > 0 ? max_shard_bytes : INT64_C(5000000000));
-    gw_status st = write_tensors(w, x, params, n, dtype, dg);
-    gw_st_dir_writer_free(w);
+    gw_model_to_hf(m, -1, -1, hf_dtype(dtype), c);
+    set_ids(ids, c);
+    gw_status st = check_config(c, dg);
+    if (st == GW_OK) {
+        gw_st_dir_writer *w =
+            gw_st_dir_writer_new(dir, max_shard_bytes > 0 ? max_shard_bytes : INT64_C(5000000000));
+        st = write_tensors(w, x, params, n, dtype, dg);
+        gw_st_dir_writer_free(w);
+    }
     if (st == GW_OK) st = gw_hf_config_write(c, dir, dg);
     gw_mem_free(c);
     return st;

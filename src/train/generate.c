@@ -140,8 +140,8 @@ static void warn_beyond(gw_generator *g, int64_t n) {
 gw_status gw_generator_feed(gw_generator *g, const int32_t *ids, int64_t n, gw_diags *dg) {
     if (n > gw_generator_room(g))
         return GW_FAIL(dg, GW_ERR_CONFIG, "generate-full",
-                       "%lld more token(s) do not fit: the context holds %lld and %lld are used",
-                       (long long)n, (long long)g->context, (long long)g->fed);
+                       "the context holds %lld tokens, %lld are used: %lld more do not fit",
+                       (long long)g->context, (long long)g->fed, (long long)n);
     for (int64_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= g->vocab) return refuse_id(g, ids[i], dg);
     warn_beyond(g, n);

@@ -7,8 +7,10 @@
 // and saves whatever the intervals say, and a run that is stopped saves before it returns, so
 // nothing that was computed is lost.
 //
-// The run directory is refused when it holds another run's files and `resume` was not asked for: a
-// second run into it would mix two histories. config.yaml and plan.json are written before the
+// The run directory is refused when it holds another run's files and `resume` was not asked for, or
+// while another process writes into it: two runs in one would mix two histories. A directory that
+// does not exist is made only when everything that the run needs has been found. config.yaml, with
+// paths that hold from any working directory, and plan.json are written before the
 // first step, the rest at the end, also of a run that was stopped; a run that dies in between
 // leaves metrics.jsonl, events and checkpoints.
 //
@@ -19,7 +21,9 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"    /* gw_clock_ns */
 #include "base/io.h"       /* gw_dir_make */
@@ -42,11 +46,11 @@ typedef struct run {
     gw_progress progress;
     gw_diags *dg;
     double flops_per_token, peak_flops;
-    int64_t saved_step; /* of the newest checkpoint; -1: none */
     int64_t valid_step; /* of the latest validation; -1: none */
     int64_t skipped;    /* batches since the last line of metrics */
     int64_t first_step, begun_ns;
     double smooth_step_s; /* for the time left */
+    int lock;             /* of the run directory; -1: not held */
     bool opened;
 } run;
 
@@ -54,10 +58,25 @@ static const char *in_dir(run *r, const char *name) {
     return gw_path_join(&r->mem, r->opts->out_dir, name);
 }
 
+/* The step this call of the program ends at. */
+static int64_t last_step(const run *r) {
+    int64_t n = r->rf->train.steps;
+    return r->opts->until > 0 && r->opts->until < n ? r->opts->until : n;
+}
+
 /* ---- before ---- */
 
-static gw_status check_dir(run *r) {
-    if (r->opts->resume) return GW_OK;
+static gw_status check_name(const run *r) {
+    const char *dir = r->opts->out_dir;
+    if (!*dir)
+        return GW_FAIL(r->dg, GW_ERR_USAGE, "usage",
+                       "the run directory has an empty name: give one with --out");
+    if (!gw_path_exists(dir) || gw_path_is_dir(dir)) return GW_OK;
+    return gw_fail_at(r->dg, GW_ERR_USAGE, "usage", (gw_where){.file = dir},
+                      "this is a file; --out takes a directory, which is made if needed");
+}
+
+static gw_status check_empty(run *r) {
     gw_ckpt_list list;
     GW_TRY(gw_checkpoint_list(r->opts->out_dir, &r->mem, &list, r->dg));
     if (list.n == 0 && !gw_path_exists(in_dir(r, "metrics.jsonl"))) return GW_OK;
@@ -68,9 +87,34 @@ static gw_status check_dir(run *r) {
     return GW_ERR_USAGE;
 }
 
+/* A path that holds from any working directory. */
+static const char *absolute(run *r, const char *path, const char *here) {
+    if (!path || *path == '/' || !here) return path;
+    return gw_path_join(&r->mem, here, path);
+}
+
+/* The run file with its paths made absolute; the one in use keeps what was given. */
+static void print_config(run *r, gw_str *yaml) {
+    char *here = getcwd(NULL, 0);
+    json_t *text = here ? json_string(here) : NULL;
+    const char *dir = text ? here : NULL; /* what is not UTF-8 has no place in YAML */
+    gw_rf_data data = r->rf->data;
+    const char *model = r->rf->model.path;
+    r->rf->model.path = absolute(r, model, dir);
+    r->rf->data.train = absolute(r, data.train, dir);
+    r->rf->data.valid = absolute(r, data.valid, dir);
+    if (!gw_str_eq(data.tokenizer, "bytes"))
+        r->rf->data.tokenizer = absolute(r, data.tokenizer, dir);
+    gw_runfile_yaml(r->rf, true, yaml);
+    r->rf->data = data;
+    r->rf->model.path = model;
+    json_decref(text);
+    free(here);
+}
+
 static gw_status write_config(run *r) {
     gw_str yaml = {0};
-    gw_runfile_yaml(r->rf, true, &yaml);
+    print_config(r, &yaml);
     gw_status st =
         gw_file_write_atomic(in_dir(r, "config.yaml"), gw_str_c(&yaml), (int64_t)yaml.len, r->dg);
     gw_str_release(&yaml);
@@ -102,19 +146,47 @@ static void announce(run *r) {
                     r->rf->train.steps);
     else if (r->opts->resume)
         gw_log_info("no checkpoint to continue from: beginning at step 1");
+    if (s->step < last_step(r)) return;
+    bool until = last_step(r) < r->rf->train.steps;
+    gw_log_info("nothing to train: the run is at step %" PRId64 " already, and %s is %" PRId64,
+                s->step, until ? "--until" : "train.steps", last_step(r));
+}
+
+/* A validation that stands in the metrics already is not taken again. */
+static gw_status take_history(run *r) {
+    gw_history h;
+    r->valid_step = -1;
+    if (r->s.resumed < 0) return GW_OK;
+    GW_TRY(gw_metrics_read(in_dir(r, "metrics.jsonl"), &r->mem, &h, r->dg));
+    if (h.nvalid > 0) r->valid_step = h.valid[h.nvalid - 1].step;
+    return GW_OK;
+}
+
+/* Holds the directory. One that is not there yet is made, and looked at again: another run may have
+ * come first. */
+static gw_status take_dir(run *r) {
+    if (r->lock >= 0) return GW_OK;
+    GW_TRY(gw_dir_make(r->opts->out_dir, r->dg));
+    GW_TRY(gw_run_lock(r->opts->out_dir, &r->lock, r->dg));
+    return check_empty(r);
 }
 
 static gw_status begin(run *r) {
-    GW_TRY(check_dir(r));
+    GW_TRY(check_name(r));
+    if (gw_path_is_dir(r->opts->out_dir)) {
+        GW_TRY(gw_run_lock(r->opts->out_dir, &r->lock, r->dg));
+        if (!r->opts->resume) GW_TRY(check_empty(r));
+    }
     GW_TRY(gw_session_open(&r->s, r->rf, r->opts->resume ? r->opts->out_dir : NULL, r->dg));
     r->opened = true;
-    GW_TRY(gw_dir_make(r->opts->out_dir, r->dg));
+    GW_TRY(take_dir(r));
+    gw_run_clean(r->opts->out_dir);
     GW_TRY(write_config(r));
+    GW_TRY(gw_session_keep_copies(r->rf, r->opts->out_dir, r->dg));
     GW_TRY(write_plan(r));
     int64_t keep = r->opts->resume ? GW_MAX(r->s.resumed, (int64_t)0) : -1;
     GW_TRY(gw_metrics_open(r->opts->out_dir, keep, &r->metrics, r->dg));
-    r->saved_step = r->s.resumed;
-    r->valid_step = -1;
+    GW_TRY(take_history(r));
     r->first_step = r->s.step;
     r->flops_per_token = gw_model_flops_per_token(&r->s.setup.model, r->rf->train.seq_len, false);
     announce(r);
@@ -123,21 +195,29 @@ static gw_status begin(run *r) {
 
 /* ---- what people see ---- */
 
+/* A loss, or a dash where no label counted. */
+static const char *loss_text(char buf[32], double loss) {
+    snprintf(buf, 32, isfinite(loss) ? "%.4f" : "-", loss);
+    return buf;
+}
+
 static void show(run *r, const gw_session_step_result *t, double rate, double mfu, bool force) {
     if (!r->opts->progress) return;
     char speed[32], left[32];
     double seconds = r->smooth_step_s * (double)(r->rf->train.steps - r->s.step);
+    char loss[32];
     gw_progress_show(&r->progress, force,
-                     "step %" PRId64 "/%" PRId64 "  loss %.4f  %stok/s  MFU %.1f %%  %s left",
-                     r->s.step, r->rf->train.steps, t->loss, gw_fmt_si(speed, rate), mfu * 100,
-                     gw_fmt_seconds(left, seconds));
+                     "step %" PRId64 "/%" PRId64 "  loss %s  %stok/s  MFU %.1f %%  %s left",
+                     r->s.step, r->rf->train.steps, loss_text(loss, t->loss),
+                     gw_fmt_si(speed, rate), mfu * 100, gw_fmt_seconds(left, seconds));
 }
 
 static void say_valid(run *r, const gw_session_valid_result *v) {
     if (!r->opts->progress) return;
     gw_progress_end(&r->progress);
-    char seconds[32];
-    fprintf(r->opts->progress, "validation after step %" PRId64 ": loss %.4f", r->s.step, v->loss);
+    char seconds[32], loss[32];
+    fprintf(r->opts->progress, "validation after step %" PRId64 ": loss %s", r->s.step,
+            loss_text(loss, v->loss));
     if (!isnan(v->bpb)) fprintf(r->opts->progress, ", %.4f bits per byte", v->bpb);
     fprintf(r->opts->progress, " (%" PRId64 " tokens in %s)\n", v->labels,
             gw_fmt_seconds(seconds, v->seconds));
@@ -183,9 +263,8 @@ static gw_status validate(run *r) {
 }
 
 static gw_status save(run *r) {
-    if (r->saved_step == r->s.step) return GW_OK;
+    if (r->s.saved == r->s.step) return GW_OK;
     GW_TRY(gw_session_save(&r->s, r->opts->out_dir, r->dg));
-    r->saved_step = r->s.step;
     gw_log_debug("saved the checkpoint of step %" PRId64, r->s.step);
     return GW_OK;
 }
@@ -200,14 +279,8 @@ static gw_status interrupted(run *r) {
                              "stopped after step %" PRId64 " of %" PRId64 ", as asked", r->s.step,
                              r->rf->train.steps);
     gw_diag_hint(r->dg, d, "the run is saved; `gradwright train %s --out %s --resume` continues it",
-                 r->rf->file ? r->rf->file : "RUN.yaml", r->opts->out_dir);
+                 in_dir(r, "config.yaml"), r->opts->out_dir);
     return GW_ERR_INTERRUPTED;
-}
-
-/* The step this call of the program ends at. */
-static int64_t last_step(const run *r) {
-    int64_t n = r->rf->train.steps;
-    return r->opts->until > 0 && r->opts->until < n ? r->opts->until : n;
 }
 
 static gw_status steps(run *r) {
@@ -259,6 +332,7 @@ gw_status gw_train_run(gw_runfile *rf, const gw_train_opts *opts, json_t **summa
     r->rf = rf;
     r->opts = opts;
     r->dg = dg;
+    r->lock = -1;
     *summary = NULL;
     if (opts->progress) gw_progress_init(&r->progress, opts->progress, PLAIN_SECONDS);
     gw_status st = whole(r, summary);
@@ -268,6 +342,7 @@ gw_status gw_train_run(gw_runfile *rf, const gw_train_opts *opts, json_t **summa
     }
     (void)!gw_metrics_close(r->metrics, NULL);
     if (r->opened) gw_session_close(&r->s);
+    gw_run_unlock(opts->out_dir, r->lock);
     gw_arena_release(&r->mem);
     gw_mem_free(r);
     return st;

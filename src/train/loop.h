@@ -21,9 +21,10 @@ typedef struct gw_train_opts {
 } gw_train_opts;
 
 /* Trains as the run file says. Refused (GW_ERR_USAGE) when out_dir already holds a run and `resume`
- * is false. *summary receives what summary.json holds, also when the run was stopped: a new
- * reference, or NULL on errors. GW_ERR_INTERRUPTED: stopped by `stop`, saved, resumable. On
- * GW_ERR_NUMERIC and failures to write, earlier checkpoints are intact. */
+ * is false, and while another process trains into it. *summary receives what summary.json holds,
+ * also when the run was stopped: a new reference, or NULL on errors. GW_ERR_INTERRUPTED: stopped by
+ * `stop`, saved, resumable. On GW_ERR_NUMERIC and failures to write, earlier checkpoints are
+ * intact. */
 GW_WARN_UNUSED gw_status gw_train_run(gw_runfile *rf, const gw_train_opts *opts, json_t **summary,
                                       gw_diags *dg);
 

@@ -65,7 +65,8 @@ static gw_status write_line(gw_metrics *m, line *l, gw_diags *dg) {
 
 static gw_status write_scalars(gw_metrics *m, const gw_metrics_step *s, gw_diags *dg) {
     double wall = gw_clock_wall();
-    GW_TRY(gw_tfevents_scalar(m->tb, "train/loss", s->step, s->loss, wall, dg));
+    if (isfinite(s->loss))
+        GW_TRY(gw_tfevents_scalar(m->tb, "train/loss", s->step, s->loss, wall, dg));
     GW_TRY(gw_tfevents_scalar(m->tb, "train/lr", s->step, s->lr, wall, dg));
     GW_TRY(gw_tfevents_scalar(m->tb, "train/grad_norm", s->step, s->grad_norm, wall, dg));
     GW_TRY(gw_tfevents_scalar(m->tb, "speed/tokens_per_s", s->step, s->tokens_per_s, wall, dg));
@@ -99,7 +100,7 @@ gw_status gw_metrics_valid(gw_metrics *m, int64_t step, double loss, double bpb,
     if (!isnan(bpb)) put_number(&l, "valid_bpb", bpb);
     GW_TRY(write_line(m, &l, dg));
     double wall = gw_clock_wall();
-    GW_TRY(gw_tfevents_scalar(m->tb, "valid/loss", step, loss, wall, dg));
+    if (isfinite(loss)) GW_TRY(gw_tfevents_scalar(m->tb, "valid/loss", step, loss, wall, dg));
     if (!isnan(bpb)) GW_TRY(gw_tfevents_scalar(m->tb, "valid/bits_per_byte", step, bpb, wall, dg));
     return gw_tfevents_flush(m->tb, dg);
 }

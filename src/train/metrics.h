@@ -12,7 +12,7 @@
 /* One step. Numbers that are not finite become null. */
 typedef struct gw_metrics_step {
     int64_t step;
-    double loss; /* nats a token */
+    double loss; /* nats a token; NaN when no label of the step was valid */
     double lr, grad_norm;
     int64_t tokens; /* since the beginning of the run */
     double tokens_per_s, step_s, mfu, data_wait_s;
@@ -28,7 +28,7 @@ GW_WARN_UNUSED gw_status gw_metrics_open(const char *dir, int64_t resumed, gw_me
                                          gw_diags *dg);
 /* Allocates nothing. */
 GW_WARN_UNUSED gw_status gw_metrics_add(gw_metrics *m, const gw_metrics_step *s, gw_diags *dg);
-/* valid_bpb NaN: left out (no tokenizer). */
+/* loss NaN: no label was valid. valid_bpb NaN: left out (no tokenizer). */
 GW_WARN_UNUSED gw_status gw_metrics_valid(gw_metrics *m, int64_t step, double loss, double bpb,
                                           gw_diags *dg);
 GW_WARN_UNUSED gw_status gw_metrics_close(gw_metrics *m, gw_diags *dg);

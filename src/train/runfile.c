@@ -20,6 +20,7 @@
 
 #include "base/io.h"           /* gw_file_read */
 #include "base/panic.h"        /* gw_panic */
+#include "model/model.h"       /* gw_family_parse, gw_model_preset */
 #include "train/runfile_key.h" /* gw_rf_keys */
 
 // ------------------------------------------------------------------ places
@@ -44,6 +45,10 @@ gw_where gw_runfile_where(const gw_runfile *rf, const char *key) {
     const gw_rf_mark *m = key_mark(rf, key_index(key));
     char group[64];
     size_t n = gw_rf_group_length(key);
+    /* A dimension that was not given comes from the preset or the family: that is its place. */
+    static const char *const sources[] = {"model.preset", "model.family", "model.path"};
+    for (size_t i = 0; !m->set && gw_str_starts(key, "model.") && i < GW_COUNT(sources); i++)
+        m = key_mark(rf, key_index(sources[i]));
     while (!m->set && n > 0) {
         snprintf(group, sizeof group, "%.*s", (int)n, key);
         m = group_mark(rf, gw_rf_group_find(group));
@@ -131,6 +136,25 @@ static void read_child(const reader *r, const char *section, const gw_yaml_child
     gw_str_release(&path);
 }
 
+/* A text where a section belongs: which key was probably meant. */
+static void hint_section(const reader *r, gw_diag *g, const char *path, const gw_yaml_node *value) {
+    const char *text = value->kind == GW_YAML_SCALAR ? value->text : "";
+    size_t n = strcspn(text, " \t:=");
+    char *key = gw_arena_printf(&r->rf->arena, "%s.%.*s", path, (int)GW_MIN(n, (size_t)64), text);
+    const char *rest = text + n + strspn(text + n, " \t:=");
+    gw_family family;
+    gw_model shape;
+    if (*rest && gw_rf_key_find(key) >= 0)
+        gw_diag_hint(r->dg, g, "write %s: {%s: %.80s}", path, gw_rf_leaf(key), rest);
+    else if (!gw_str_eq(path, "model") || strpbrk(text, " \t\r\n") || !*text)
+        gw_diag_hint(r->dg, g, "`gradwright init` prints a run file that works");
+    else if (gw_family_parse(text, &family) && !gw_model_preset(text, &shape))
+        gw_diag_hint(r->dg, g, "write model: {family: %s, layers: .., hidden: .., heads: ..}",
+                     text);
+    else
+        gw_diag_hint(r->dg, g, "write model: {preset: %.80s} or model: {path: %.80s}", text, text);
+}
+
 static void read_group(const reader *r, int group, const gw_yaml_node *value, gw_where w) {
     const char *path = gw_rf_groups[group].path;
     if (!group_mark(r->rf, group)->set || !r->overriding) mark_set(r, group_mark(r->rf, group), w);
@@ -140,11 +164,7 @@ static void read_group(const reader *r, int group, const gw_yaml_node *value, gw
         gw_diag *g = gw_diag_add(r->dg, GW_ERROR, GW_ERR_CONFIG, "config-type", w,
                                  "'%s' must be a section with keys below it", path);
         gw_diag_detail(r->dg, g, "%s", gw_rf_groups[group].meaning);
-        if (gw_str_eq(path, "model") && value->kind == GW_YAML_SCALAR)
-            gw_diag_hint(r->dg, g, "write model: {preset: %s} or model: {path: %s}", value->text,
-                         value->text);
-        else
-            gw_diag_hint(r->dg, g, "`gradwright init` prints a run file that works");
+        hint_section(r, g, path, value);
         return;
     }
     for (const gw_yaml_child *c = value->first; c; c = c->next) read_child(r, path, c);
@@ -218,6 +238,9 @@ static void read_override(gw_runfile *rf, const char *set, gw_diags *dg) {
     }
     if (key >= 0)
         read_key(&r, key, value, w);
+    else if (value->kind == GW_YAML_SCALAR && gw_yaml_scalar_type(value) == GW_YAML_NULL)
+        bad_override(
+            &r, gw_arena_printf(&rf->arena, "'%s' is a section; this sets none of its keys", path));
     else
         read_group(&r, group, value, w);
 }
@@ -292,18 +315,22 @@ void gw_runfile_release(gw_runfile *rf) {
     memset(rf, 0, sizeof *rf);
 }
 
-gw_status gw_runfile_resolve(gw_runfile *rf, int64_t tokenizer_vocab, gw_diags *dg) {
-    if (rf->model.source == GW_RF_PATH || tokenizer_vocab == 0) return GW_OK;
-    if (rf->model.vocab == 0) {
-        rf->model.vocab = tokenizer_vocab;
-        return GW_OK;
-    }
+gw_status gw_runfile_check_vocab(const gw_runfile *rf, int64_t tokenizer_vocab, gw_diags *dg) {
     if (rf->model.vocab >= tokenizer_vocab) return GW_OK;
-    gw_diag *g = gw_runfile_error(rf, dg, "model.vocab", "config-value",
-                                  "model.vocab is %lld, and the tokenizer has %lld tokens",
-                                  (long long)rf->model.vocab, (long long)tokenizer_vocab);
+    const char *tokenizer = rf->data.tokenizer ? rf->data.tokenizer : "bytes";
+    gw_diag *g =
+        gw_runfile_error(rf, dg, "model.vocab", "config-value",
+                         "model.vocab is %lld, and the tokenizer (%.80s) has %lld tokens",
+                         (long long)rf->model.vocab, tokenizer, (long long)tokenizer_vocab);
     gw_diag_hint(dg, g, "write model.vocab: auto, or at least %lld", (long long)tokenizer_vocab);
     return GW_ERR_CONFIG;
+}
+
+gw_status gw_runfile_resolve(gw_runfile *rf, int64_t tokenizer_vocab, gw_diags *dg) {
+    if (rf->model.source == GW_RF_PATH || tokenizer_vocab == 0) return GW_OK;
+    if (rf->model.vocab != 0) return gw_runfile_check_vocab(rf, tokenizer_vocab, dg);
+    rf->model.vocab = tokenizer_vocab;
+    return GW_OK;
 }
 
 const char *gw_runfile_word(const gw_runfile *rf, const char *key) {

@@ -173,6 +173,9 @@ void gw_runfile_release(gw_runfile *rf);
 /* Settles what needs the tokenizer: model.vocab `auto` becomes `tokenizer_vocab`; a model.vocab
  * smaller than it is refused at its line. tokenizer_vocab 0 = unknown (auto stays 0). */
 GW_WARN_UNUSED gw_status gw_runfile_resolve(gw_runfile *rf, int64_t tokenizer_vocab, gw_diags *dg);
+/* Only the refusal: a given model.vocab must hold the tokenizer's ids. */
+GW_WARN_UNUSED gw_status gw_runfile_check_vocab(const gw_runfile *rf, int64_t tokenizer_vocab,
+                                                gw_diags *dg);
 
 /* Was the key ("train.accumulate") given in the file or by --set? Unknown names panic. */
 bool gw_runfile_is_set(const gw_runfile *rf, const char *key);

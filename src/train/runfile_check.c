@@ -43,6 +43,8 @@ static bool may_be_other_than(const gw_runfile *rf, gw_rf_family f) {
 #define ROPE_LLAMA3                                                                                \
     (HAS_DIMS && NOT(GW_RF_GPT2) && rf->model.rope_scaling.type == GW_RF_ROPE_LLAMA3)
 #define PURE_BF16     (rf->precision.compute == GW_RF_BF16 && rf->precision.master == GW_RF_STORE_NONE)
+#define MIXED         (rf->precision.compute != GW_RF_FP32)
+#define KEPT(field)   (MIXED || rf->precision.field == GW_RF_STORE_FLOAT32)
 #define DYNAMIC_SCALE (rf->precision.compute == GW_RF_FP16 && rf->precision.loss_scale == 0.0)
 
 bool gw_rf_effective(const gw_runfile *rf, int key) {
@@ -176,6 +178,11 @@ static void need_dimension(const gw_runfile *rf, const char *key, gw_diags *dg) 
     gw_diag_hint(dg, g, "give the model's dimensions (layers, hidden, heads), or a model.preset");
 }
 
+/* Of two keys that do not fit, the one that was given. */
+static const char *blame(const gw_runfile *rf, const char *a, const char *b) {
+    return is_set(rf, a) || !is_set(rf, b) ? a : b;
+}
+
 static void derive_heads(gw_runfile *rf, gw_diags *dg) {
     gw_rf_model *m = &rf->model;
     if (!is_set(rf, "model.kv_heads")) m->kv_heads = m->heads;
@@ -185,9 +192,10 @@ static void derive_heads(gw_runfile *rf, gw_diags *dg) {
     if (!is_set(rf, "model.head_dim") && !own_width) {
         m->head_dim = m->hidden / m->heads;
         if (m->hidden % m->heads != 0) {
-            gw_diag *g = gw_runfile_error(rf, dg, "model.heads", "config-value",
-                                          "model.hidden %lld does not divide by model.heads %lld",
-                                          (long long)m->hidden, (long long)m->heads);
+            gw_diag *g =
+                gw_runfile_error(rf, dg, blame(rf, "model.heads", "model.hidden"), "config-value",
+                                 "model.hidden %lld does not divide by model.heads %lld",
+                                 (long long)m->hidden, (long long)m->heads);
             gw_diag_hint(dg, g, "change one of them%s",
                          gw_rf_effective(rf, gw_rf_key_find("model.head_dim"))
                              ? ", or give model.head_dim"
@@ -196,13 +204,15 @@ static void derive_heads(gw_runfile *rf, gw_diags *dg) {
         }
     }
     if (m->kv_heads > 0 && m->heads % m->kv_heads != 0) {
-        gw_diag *g = gw_runfile_error(rf, dg, "model.kv_heads", "config-value",
-                                      "model.heads %lld does not divide by model.kv_heads %lld",
-                                      (long long)m->heads, (long long)m->kv_heads);
+        gw_diag *g =
+            gw_runfile_error(rf, dg, blame(rf, "model.kv_heads", "model.heads"), "config-value",
+                             "model.heads %lld does not divide by model.kv_heads %lld",
+                             (long long)m->heads, (long long)m->kv_heads);
         gw_diag_hint(dg, g, "each key and value head serves an equal group of query heads");
     }
     if (m->family != GW_RF_GPT2 && !own_width && m->head_dim % 2 != 0) {
-        const char *key = is_set(rf, "model.head_dim") ? "model.head_dim" : "model.heads";
+        const char *key = is_set(rf, "model.head_dim") ? "model.head_dim"
+                                                       : blame(rf, "model.heads", "model.hidden");
         gw_diag *g = gw_runfile_error(rf, dg, key, "config-value",
                                       "heads are %lld wide; rotary positions need an even width",
                                       (long long)m->head_dim);
@@ -319,7 +329,7 @@ static void derive_batch(gw_runfile *rf, gw_diags *dg) {
                 !__builtin_mul_overflow(product, dp, &product) && product <= 1000000000;
     if (!fits) {
         gw_runfile_error(rf, dg, has_acc ? "train.accumulate" : "train.micro_batch", "config-range",
-                         "a step of %lld x %lld x %lld sequences is too large",
+                         "a step of %lld x %lld x %lld sequences is too large: at most 1000000000",
                          (long long)t->micro_batch, (long long)t->accumulate, (long long)dp);
         return;
     }
@@ -387,7 +397,7 @@ static void check_recompute(const gw_runfile *rf, gw_diags *dg) {
     if (budget && !is_set(rf, "recompute.budget")) {
         gw_diag *g = gw_runfile_error(rf, dg, "recompute.policy", "config-missing",
                                       "recompute.policy budget needs recompute.budget");
-        gw_diag_hint(dg, g, "give the memory of the whole step, for example budget: 2GiB");
+        gw_diag_hint(dg, g, "give the bytes of the step's arena, for example budget: 2GiB");
     }
 }
 

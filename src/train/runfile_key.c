@@ -4,7 +4,8 @@
 // runfile.def is expanded here into rows. That a row's TYPE fits its field is checked at compile
 // time by _Generic, so that a wrong cast cannot hide. A name that is no key gets one hint, from the
 // first of these that has an answer: the alias table, the same leaf in another section, the nearest
-// leaf of the same section, the nearest leaf anywhere.
+// leaf of the same section, the nearest leaf anywhere. A word such as "type" or "name" is no reason
+// to point at another section: there it is the name of something else.
 #include "train/runfile_key.h" /* gw_rf_key */
 
 #include <string.h> /* strrchr */
@@ -169,13 +170,36 @@ static bool same_name(const char *a, const char *b) {
     return *a == *b;
 }
 
+/* "section.name" says more than "name" alone. */
+static const gw_rf_alias *find_alias(const char *section, const char *name) {
+    const gw_rf_alias *bare = NULL;
+    size_t n = strlen(section);
+    for (int i = 0; i < gw_rf_naliases; i++) {
+        const char *a = gw_rf_aliases[i].name;
+        if (n && strncmp(a, section, n) == 0 && a[n] == '.' && same_name(a + n + 1, name))
+            return &gw_rf_aliases[i];
+        if (!bare && same_name(a, name)) bare = &gw_rf_aliases[i];
+    }
+    return bare;
+}
+
 static void hint_alias(const gw_rf_alias *a, gw_str *out) {
     gw_str_printf(out, "here it is %s", a->key);
     if (*a->note) gw_str_printf(out, " (%s)", a->note);
 }
 
+/* Words so common that the same one in another section says nothing. */
+static bool is_generic(const char *name) {
+    static const char *const words[] = {"name", "type",  "path",  "factor", "policy",  "compute",
+                                        "ops",  "train", "valid", "every",  "schedule"};
+    for (size_t i = 0; i < GW_COUNT(words); i++)
+        if (same_name(words[i], name)) return true;
+    return false;
+}
+
 /* The key with this leaf in another section, or the section itself. */
 static bool hint_same_leaf(const char *name, gw_str *out) {
+    if (is_generic(name)) return false;
     for (int i = 0; i < gw_rf_nkeys; i++) {
         if (!same_name(gw_rf_leaf(gw_rf_keys[i].path), name)) continue;
         gw_str_printf(out, "its place is %s", gw_rf_keys[i].path);
@@ -207,6 +231,7 @@ static bool hint_nearest(const char *section, const char *name, gw_str *out) {
     for (int i = 0; i < gw_rf_nkeys; i++) {
         size_t n = gw_rf_group_length(gw_rf_keys[i].path);
         bool here = n == strlen(section) && memcmp(gw_rf_keys[i].path, section, n) == 0;
+        if (!here && is_generic(gw_rf_leaf(gw_rf_keys[i].path))) continue;
         consider(&best, gw_rf_keys[i].path, name, here ? 0 : 1);
     }
     for (int i = 0; i < gw_rf_ngroups; i++)
@@ -222,16 +247,12 @@ bool gw_rf_hint(const char *section, const char *name, gw_str *out) {
                       (int)gw_rf_group_length(name), name, name);
         return true;
     }
+    const gw_rf_alias *key = find_alias(section, name), *place = NULL;
     for (size_t i = 0; i < GW_COUNT(section_aliases) && !*section; i++)
-        if (same_name(section_aliases[i].name, name)) {
-            gw_str_printf(out, "here the section is '%s'", section_aliases[i].key);
-            return true;
-        }
-    for (int i = 0; i < gw_rf_naliases; i++)
-        if (same_name(gw_rf_aliases[i].name, name)) {
-            hint_alias(&gw_rf_aliases[i], out);
-            return true;
-        }
+        if (same_name(section_aliases[i].name, name)) place = &section_aliases[i];
+    if (key) hint_alias(key, out);
+    if (place) gw_str_printf(out, "%shere the section is '%s'", key ? "; " : "", place->key);
+    if (key || place) return true;
     if (hint_same_leaf(name, out)) return true;
     if (hint_nearest(section, name, out)) return true;
     if (*section) {

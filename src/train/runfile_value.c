@@ -119,9 +119,27 @@ static bool wrong_type(const ctx *c) {
     return false;
 }
 
+/* Bounds that gw_rf_describe leaves out, when it is they that are broken. */
+static void add_broken_bound(const ctx *c, const char *text, gw_str *want) {
+    const gw_rf_check *k = &c->k->check;
+    int64_t bytes;
+    bool is_bytes = c->k->type == GW_RF_T_BYTES;
+    double x = is_bytes && gw_parse_bytes(text, &bytes) ? (double)bytes : gw_yaml_real(text);
+    bool low = x < k->lo || text[0] == '-';
+    if (!k->bounded)
+        gw_str_add(want, " that is finite");
+    else if (is_bytes && low)
+        gw_str_printf(want, " of at least %.0f B", k->lo);
+    else if (is_bytes)
+        gw_str_printf(want, ", at most %.0f B", k->hi);
+    else if (k->hi >= 1e12 && !low)
+        gw_str_printf(want, ", at most %.0f", k->hi);
+}
+
 static bool out_of_range(const ctx *c, const char *text) {
     gw_str want = {0};
     gw_rf_describe(c->k, &want);
+    add_broken_bound(c, text, &want);
     gw_diag *g = gw_diag_add(c->dg, GW_ERROR, GW_ERR_CONFIG, "config-range", c->w,
                              "%s is %.60s; it must be %s", c->k->path, text, gw_str_c(&want));
     gw_diag_detail(c->dg, g, "%s", c->k->meaning);

@@ -14,6 +14,7 @@
 // by the same pass, so that everything that works on parameters of an executor works there too.
 #include "train/session.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <string.h>
 
@@ -75,12 +76,36 @@ static gw_loader_options loader_options(const gw_session *s) {
 
 static gw_status open_data(gw_session *s, gw_diags *dg) {
     gw_tokens_options o = data_options(s);
-    GW_TRY(gw_runfile_require(s->rf, "data.train", "gradwright train", dg));
+    GW_TRY(gw_runfile_require(s->rf, "data.train", "train", dg));
     GW_TRY(gw_tokens_open(s->rf->data.train, &o, &s->data, dg));
     gw_hash128_hex(s->data_hash, gw_tokens_hash(s->data));
     if (!s->rf->data.valid) return GW_OK;
     o.shuffle = false;
-    return gw_tokens_open(s->rf->data.valid, &o, &s->valid.data, dg);
+    GW_TRY(gw_tokens_open(s->rf->data.valid, &o, &s->valid.data, dg));
+    gw_hash128_hex(s->valid_hash, gw_tokens_hash(s->valid.data));
+    return GW_OK;
+}
+
+/* A checkpoint holds the run file as JSON text: what is not UTF-8 in it would be found out only at
+ * the first save. */
+static gw_status check_text(const gw_runfile *rf, gw_diags *dg) {
+    const struct {
+        const char *key, *text;
+    } texts[] = {{"model.path", rf->model.path},
+                 {"data.train", rf->data.train},
+                 {"data.valid", rf->data.valid},
+                 {"data.tokenizer", rf->data.tokenizer}};
+    for (size_t i = 0; i < GW_COUNT(texts); i++) {
+        json_t *text = texts[i].text ? json_string(texts[i].text) : json_null();
+        json_decref(text);
+        if (text) continue;
+        gw_diag *g =
+            gw_runfile_error(rf, dg, texts[i].key, "checkpoint-text",
+                             "%s is not UTF-8 text: a checkpoint could not be saved", texts[i].key);
+        gw_diag_hint(dg, g, "name the file otherwise, or reach it through a link");
+        return GW_ERR_CONFIG;
+    }
+    return GW_OK;
 }
 
 /* ---- validation ---- */
@@ -96,6 +121,16 @@ static void count_token_bytes(gw_session *s) {
         (void)gw_tokenizer_token_bytes(t, (int32_t)i, &n);
         s->valid.token_bytes[i] = (int32_t)n;
     }
+}
+
+/* Says so, once, when nothing in the held-out set can be measured. */
+static void warn_without_labels(const gw_session *s) {
+    const gw_session_valid *v = &s->valid;
+    int64_t n = GW_MIN(v->samples, v->batches * s->rf->train.micro_batch);
+    for (int64_t i = 0; i < n; i++)
+        if (gw_tokens_valid(v->data, i) > 0) return;
+    gw_log_warn("no label of data.valid counts (each document's first is left out): validation has "
+                "no loss");
 }
 
 static gw_status open_valid(gw_session *s, gw_diags *dg) {
@@ -119,6 +154,7 @@ static gw_status open_valid(gw_session *s, gw_diags *dg) {
     v->docs = gw_arena_new(&s->mem, int32_t, bs);
     v->ids = gw_arena_new(&s->mem, int64_t, b);
     count_token_bytes(s);
+    warn_without_labels(s);
     return GW_OK;
 }
 
@@ -134,13 +170,14 @@ static bool names_tokenizer(const gw_runfile *rf, gw_arena *a) {
 static void begin(gw_session *s, gw_runfile *rf) {
     memset(s, 0, sizeof *s);
     s->rf = rf;
-    s->resumed = -1;
+    s->resumed = s->saved = -1;
 }
 
 static gw_status open_training_program(gw_session *s, gw_diags *dg) {
     gw_graph g;
     GW_TRY(gw_setup_program(&s->setup, true, NULL, &g, &s->report, dg));
     gw_status st = open_data(s, dg);
+    gw_kernel_warm(&s->setup.machine);
     s->program_bytes = gw_memory_pss();
     gw_exec_opts o = {.machine = s->setup.machine};
     if (st == GW_OK) st = gw_exec_new(&s->x, &g, &o, dg);
@@ -149,6 +186,8 @@ static gw_status open_training_program(gw_session *s, gw_diags *dg) {
 }
 
 static gw_status open_training(gw_session *s, const char *run_dir, gw_diags *dg) {
+    GW_TRY(check_text(s->rf, dg));
+    if (run_dir) gw_session_use_copies(s->rf, run_dir, false);
     GW_TRY(gw_setup_init(&s->setup, s->rf, names_tokenizer(s->rf, &s->mem), dg));
     GW_TRY(open_training_program(s, dg));
     list_tensors(s);
@@ -190,6 +229,7 @@ static gw_status params_program(const gw_session *s, gw_graph *out, gw_compile_r
 
 static gw_status open_params(gw_session *s, const char *run_dir, bool need_tokenizer,
                              gw_diags *dg) {
+    if (run_dir) gw_session_use_copies(s->rf, run_dir, true);
     GW_TRY(gw_setup_init(&s->setup, s->rf, need_tokenizer || names_tokenizer(s->rf, &s->mem), dg));
     gw_graph g;
     GW_TRY(params_program(s, &g, &s->report, dg));
@@ -229,7 +269,7 @@ void gw_session_close(gw_session *s) {
 
 /* ---- saving ---- */
 
-gw_status gw_session_save(const gw_session *s, const char *run_dir, gw_diags *dg) {
+gw_status gw_session_save(gw_session *s, const char *run_dir, gw_diags *dg) {
     gw_arena mem = {0};
     gw_str config = {0};
     char tokenizer[33] = "";
@@ -245,11 +285,13 @@ gw_status gw_session_save(const gw_session *s, const char *run_dir, gw_diags *dg
                       .seed = s->rf->train.seed,
                       .tokenizer = tokenizer,
                       .data = s->data_hash,
+                      .valid = s->valid_hash,
                       .model = gw_session_model_words(s, &mem),
                       .threads = s->setup.machine.threads,
                       .isa = gw_isa_name(s->setup.machine.isa),
                       .config = gw_str_c(&config)};
     gw_status st = gw_checkpoint_save(run_dir, &m, s->tensors, s->ntensors, dg);
+    if (st == GW_OK) s->saved = s->step;
     if (st == GW_OK) st = gw_checkpoint_prune(run_dir, s->rf->checkpoint.keep_last, dg);
     gw_str_release(&config);
     gw_arena_release(&mem);

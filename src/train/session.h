@@ -37,7 +37,8 @@ typedef struct gw_session {
 
     /* What follows is for training only. */
     gw_tokens *data;
-    char data_hash[33]; /* hex; "" without data */
+    char data_hash[33];  /* hex; "" without data */
+    char valid_hash[33]; /* likewise of data.valid */
     gw_loader *loader;
     gw_session_valid valid;
     gw_schedule schedule;
@@ -48,6 +49,7 @@ typedef struct gw_session {
     int64_t next_sample;   /* at which the next batch begins */
     int64_t tokens;        /* trained on */
     int64_t resumed;       /* step of the checkpoint it began from; -1: none */
+    int64_t saved;         /* step of the newest checkpoint, read or written; -1: none */
     int64_t program_bytes; /* Pss of the process before anything large was reserved */
 } gw_session;
 
@@ -67,7 +69,7 @@ void gw_session_close(gw_session *s);
 /* What one step did. */
 typedef struct gw_session_step_result {
     bool skipped; /* float16: the gradient overflowed; state is as it was, `step` too */
-    double loss;  /* nats a label; 0 when no label was valid */
+    double loss;  /* nats a label; NaN when no label was valid */
     double lr, norm, loss_scale;
     int64_t labels, tokens; /* of this step */
     double step_s, data_wait_s;
@@ -79,7 +81,7 @@ typedef struct gw_session_step_result {
 GW_WARN_UNUSED gw_status gw_session_step(gw_session *s, gw_session_step_result *r, gw_diags *dg);
 
 typedef struct gw_session_valid_result {
-    double loss; /* nats a valid label */
+    double loss; /* nats a valid label; NaN when there is none */
     /* Bits a byte: the nats of all valid labels / ln 2 / the bytes of text of their tokens. A
      * special token (the end of a document) has no text: its nats count, its bytes do not. NaN
      * without a tokenizer. */
@@ -94,7 +96,7 @@ GW_WARN_UNUSED gw_status gw_session_validate(gw_session *s, gw_session_valid_res
                                              gw_diags *dg);
 
 /* Saves a checkpoint and removes old ones as checkpoint.keep_last says. */
-GW_WARN_UNUSED gw_status gw_session_save(const gw_session *s, const char *run_dir, gw_diags *dg);
+GW_WARN_UNUSED gw_status gw_session_save(gw_session *s, const char *run_dir, gw_diags *dg);
 
 /* Hash of all parameters, states and counters: equal for equal runs. */
 gw_hash128 gw_session_hash(const gw_session *s);
@@ -109,6 +111,22 @@ int64_t gw_session_arena_bytes(const gw_session *s);
  * there is none at all. */
 GW_WARN_UNUSED gw_status gw_session_resume(gw_session *s, const char *run_dir, bool *found,
                                            gw_diags *dg);
+/* ---- the run directory (session_dir.c) ---- */
+/* Holds `dir`, which exists, for this process: GW_ERR_USAGE when another one does, which is named.
+ * *lock is to be given to gw_run_unlock (-1 on an error: nothing to do); the end of the process
+ * releases it too. */
+GW_WARN_UNUSED gw_status gw_run_lock(const char *dir, int *lock, gw_diags *dg);
+void gw_run_unlock(const char *dir, int lock);
+/* Removes temporary files of a run that was killed. For the holder of the lock. */
+void gw_run_clean(const char *dir);
+/* What a run directory keeps of what it began from, so that it can be read when that is gone: with
+ * `always`, or where the run file's own path leads nowhere, model.path becomes RUN_DIR/model and
+ * data.tokenizer RUN_DIR/tokenizer, if these exist. A path given by --set stays. */
+void gw_session_use_copies(gw_runfile *rf, const char *run_dir, bool always);
+/* Writes these copies, where they are not there or differ: config.json of the model that the run
+ * begins from, and the files of its tokenizer. */
+GW_WARN_UNUSED gw_status gw_session_keep_copies(const gw_runfile *rf, const char *run_dir,
+                                                gw_diags *dg);
 /* What the weights are, as words "key=value" for gw_ckpt_meta.model. */
 const char *gw_session_model_words(const gw_session *s, gw_arena *a);
 

@@ -13,11 +13,14 @@
 //
 // Checkpoints are tried from the newest. A torn or damaged one is reported and passed over; one
 // that is whole but does not fit the run file ends the search, since an older one would not fit
-// either.
+// either. So does one of another format version: going on from an older one would throw away what
+// another version of the program has trained. A folder that goes away while it is read was pruned
+// by a run that is going on: the list is then taken again.
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/io.h"       /* gw_path_exists */
 #include "base/log.h"      /* gw_log_warn */
 #include "base/str.h"      /* gw_str */
 #include "file/json.h"     /* json_t */
@@ -64,6 +67,8 @@ static const struct {
 
 /* ---- the run file ---- */
 
+static const char not_set[] = "(not set)";
+
 static json_t *as_json(const gw_runfile *rf) {
     gw_str text = {0};
     gw_runfile_json(rf, &text);
@@ -76,7 +81,7 @@ static const char *value_text(const json_t *o, const char *key, gw_arena *a) {
     const char *dot = strchr(key, '.');
     const char *section = gw_arena_strndup(a, key, (size_t)(dot - key));
     const json_t *v = json_object_get(json_object_get(o, section), dot + 1);
-    if (!v) return "(not set)";
+    if (!v) return not_set;
     char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(12) | JSON_COMPACT);
     char *copy = gw_arena_strdup(a, text ? text : "?");
     free(text);
@@ -90,27 +95,41 @@ static void refuse(const gw_session *s, const char *key, const char *was, const 
     gw_diag_hint(dg, g, "set it back to go on with this run, or begin another with a new --out");
 }
 
-static bool compare_keys(const gw_session *s, const json_t *was, const json_t *is, gw_arena *a,
-                         gw_diags *dg) {
-    bool fits = true, same_bits = true;
+/* Refuses changed keys that make another run. A key without effect on one side follows from another
+ * that changed (precision.master from precision.compute): it is named only when `followers`. */
+static bool refuse_keys(const gw_session *s, const json_t *was, const json_t *is, bool followers,
+                        gw_arena *a, gw_diags *dg) {
+    bool fits = true;
     for (size_t i = 0; i < GW_COUNT(rules); i++) {
         const char *key = rules[i].key;
         const char *old = value_text(was, key, a), *new = value_text(is, key, a);
-        if (strcmp(old, new) == 0) continue;
-        switch (rules[i].kind) {
-        case ANOTHER_RUN:
-            refuse(s, key, old, new, dg);
-            fits = false;
-            break;
-        case FROM_HERE_ON: gw_log_info("%s: %s -> %s, from here on", key, old, new); break;
-        case OTHER_BITS:
-            gw_log_info("%s: %s -> %s", key, old, new);
-            same_bits = false;
-            break;
-        }
+        if (rules[i].kind != ANOTHER_RUN || strcmp(old, new) == 0) continue;
+        if (followers != (strcmp(old, not_set) == 0 || strcmp(new, not_set) == 0)) continue;
+        refuse(s, key, old, new, dg);
+        fits = false;
     }
-    if (fits && !same_bits)
+    return fits;
+}
+
+/* Says what changed in a run that goes on. */
+static void tell_changes(const json_t *was, const json_t *is, gw_arena *a) {
+    bool same_bits = true;
+    for (size_t i = 0; i < GW_COUNT(rules); i++) {
+        const char *key = rules[i].key;
+        const char *old = value_text(was, key, a), *new = value_text(is, key, a);
+        if (rules[i].kind == ANOTHER_RUN || strcmp(old, new) == 0) continue;
+        bool later = rules[i].kind == FROM_HERE_ON;
+        gw_log_info("%s: %s -> %s%s", key, old, new, later ? ", from here on" : "");
+        same_bits = same_bits && later;
+    }
+    if (!same_bits)
         gw_log_warn("the run goes on, but not bitwise: sums are taken in another order");
+}
+
+static bool compare_keys(const gw_session *s, const json_t *was, const json_t *is, gw_arena *a,
+                         gw_diags *dg) {
+    bool fits = refuse_keys(s, was, is, false, a, dg) && refuse_keys(s, was, is, true, a, dg);
+    if (fits) tell_changes(was, is, a);
     return fits;
 }
 
@@ -233,6 +252,9 @@ static gw_status check_fits(const gw_session *s, const gw_ckpt_manifest *m, gw_d
     fits = check_model(s, m, dg) && fits;
     if (s->data)
         fits = check_hash(s, "training data", "data.train", s->data_hash, m->meta.data, dg) && fits;
+    if (s->valid.data && *m->meta.valid && strcmp(s->valid_hash, m->meta.valid) != 0)
+        gw_log_warn("data.valid is another set than before: losses of validation from here on do "
+                    "not compare with the earlier ones");
     if (s->setup.tokenizer)
         fits = check_hash(s, "tokenizer", "data.tokenizer",
                           gw_hash128_hex(hex, gw_tokenizer_hash(s->setup.tokenizer)),
@@ -243,13 +265,30 @@ static gw_status check_fits(const gw_session *s, const gw_ckpt_manifest *m, gw_d
 }
 
 static void take_counters(gw_session *s, const gw_ckpt_meta *m) {
-    s->step = s->resumed = m->step;
+    s->step = s->resumed = s->saved = m->step;
     s->batch = m->batch;
     s->next_sample = m->next_sample;
     s->tokens = m->tokens;
     if (s->scaler.active && s->scaler.dynamic) s->scaler.scale = m->loss_scale;
     s->scaler.good_steps = m->good_steps;
     s->scaler.bad_steps = m->bad_steps;
+}
+
+/* The first error with the file it is about. */
+static const char *fault_text(const gw_diags *faults, gw_arena *mem) {
+    const gw_diag *g = faults->first;
+    while (g && g->severity != GW_ERROR) g = g->next;
+    if (!g) return "?";
+    return g->where.file ? gw_arena_printf(mem, "%s: %s", g->where.file, g->message) : g->message;
+}
+
+static gw_status refuse_version(const gw_ckpt_found *f, const gw_diags *faults, gw_diags *dg) {
+    gw_diag *g = gw_diag_add(dg, GW_ERROR, GW_ERR_UNSUPPORTED, "checkpoint-version",
+                             (gw_where){.file = f->path}, "%s", gw_diags_first_error(faults));
+    gw_diag_hint(dg, g,
+                 "continue with the version of the program that wrote it, or move the folder away "
+                 "to go on from an earlier checkpoint");
+    return GW_ERR_UNSUPPORTED;
 }
 
 /* One candidate. A fault of its bytes is reported as a warning and leaves *taken false. */
@@ -266,30 +305,50 @@ static gw_status try_one(gw_session *s, const gw_ckpt_found *f, bool *taken, gw_
     if (st == GW_OK && read == GW_OK) {
         take_counters(s, &m->meta);
         *taken = true;
-    } else if (st == GW_OK) {
-        gw_log_warn("%s; looking for an earlier checkpoint", gw_diags_first_error(&faults));
+    } else if (st == GW_OK && read == GW_ERR_UNSUPPORTED && !m) {
+        st = refuse_version(f, &faults, dg);
+    } else if (st == GW_OK && gw_path_exists(gw_path_join(&mem, f->path, "manifest.json"))) {
+        gw_log_warn("%s; looking for an earlier checkpoint", fault_text(&faults, &mem));
     }
     gw_diags_release(&faults);
     gw_arena_release(&mem);
     return st;
 }
 
+/* Tries the listed ones. *gone: the folder of one was removed meanwhile. */
+static gw_status try_list(gw_session *s, const gw_ckpt_list *list, bool *found, bool *gone,
+                          int *damaged, gw_arena *mem, gw_diags *dg) {
+    gw_status st = GW_OK;
+    *gone = false;
+    *damaged = 0;
+    for (int i = 0; st == GW_OK && !*found && !*gone && i < list->n; i++) {
+        const gw_ckpt_found *f = &list->items[i];
+        bool torn = f->state == GW_CKPT_TORN;
+        if (!torn) st = try_one(s, f, found, dg);
+        if (st != GW_OK || *found) break;
+        bool there = gw_path_exists(torn ? f->path : gw_path_join(mem, f->path, "manifest.json"));
+        if (torn && there)
+            gw_log_warn("%s has no manifest: its save goes on or did not finish; passed over",
+                        f->path);
+        *gone = !there;
+        *damaged += there && !torn;
+    }
+    return st;
+}
+
 gw_status gw_session_resume(gw_session *s, const char *run_dir, bool *found, gw_diags *dg) {
+    enum { ROUNDS = 5 };
     gw_arena mem = {0};
     gw_ckpt_list list;
     *found = false;
     int damaged = 0;
-    gw_status st = gw_checkpoint_list(run_dir, &mem, &list, dg);
-    for (int i = 0; st == GW_OK && !*found && i < list.n; i++) {
-        const gw_ckpt_found *f = &list.items[i];
-        if (f->state == GW_CKPT_TORN) {
-            gw_log_warn("%s was not saved to its end (it has no manifest): passed over", f->path);
-            continue;
-        }
-        st = try_one(s, f, found, dg);
-        if (!*found) damaged++;
+    bool gone = true;
+    gw_status st = GW_OK;
+    for (int round = 0; round < ROUNDS && st == GW_OK && gone; round++) {
+        st = gw_checkpoint_list(run_dir, &mem, &list, dg);
+        if (st == GW_OK) st = try_list(s, &list, found, &gone, &damaged, &mem, dg);
     }
-    if (st == GW_OK && !*found && damaged > 0) {
+    if (st == GW_OK && !*found && (damaged > 0 || gone)) {
         st = GW_FAIL(dg, GW_ERR_FORMAT, "checkpoint-none",
                      "'%s' has no checkpoint that is whole (%d damaged)", run_dir, damaged);
         gw_diag_hint(dg, dg ? dg->last : NULL,

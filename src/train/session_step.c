@@ -15,6 +15,7 @@
 // began.
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 
 #include "base/clock.h"    /* gw_clock_ns */
 #include "base/log.h"      /* gw_log_info */
@@ -83,6 +84,28 @@ static gw_status first_bad_op(gw_session *s, const gw_step_batch *b, gw_oid *bad
     return GW_OK;
 }
 
+/* What to do, and what is left of the run. */
+static void hint_numeric(const gw_session *s, gw_diags *dg, gw_diag *d) {
+    char left[64] = "no checkpoint was saved yet";
+    if (s->saved >= 0)
+        snprintf(left, sizeof left, "the checkpoint of step %" PRId64 " is intact", s->saved);
+    if (s->scaler.active && s->scaler.dynamic)
+        gw_diag_hint(dg, d,
+                     "the loss scale is %g and cannot fall further; lower optimizer.lr, or "
+                     "use precision.compute bf16; %s",
+                     s->scaler.scale, left);
+    else if (s->scaler.active)
+        gw_diag_hint(dg, d,
+                     "precision.loss_scale is fixed at %g, and %" PRId64
+                     " steps in a row overflowed; lower it, or set it to dynamic; %s",
+                     s->scaler.scale, s->scaler.bad_steps, left);
+    else
+        gw_diag_hint(dg, d, "lower optimizer.lr, %s, or lengthen optimizer.warmup_steps; %s",
+                     s->rf->optimizer.clip_norm > 0 ? "lower optimizer.clip_norm"
+                                                    : "set optimizer.clip_norm (it is off)",
+                     left);
+}
+
 static gw_status fail_numeric(gw_session *s, const gw_step_batch *b,
                               const gw_session_step_result *r, gw_diags *dg) {
     gw_oid bad = GW_NONE;
@@ -112,15 +135,7 @@ static gw_status fail_numeric(gw_session *s, const gw_step_batch *b,
                            name, scope, gw_str_c(&line));
         gw_str_release(&line);
     }
-    if (s->scaler.active)
-        gw_diag_hint(dg, d,
-                     "the loss scale is %g and cannot fall further; lower optimizer.lr, or "
-                     "use precision.compute bf16",
-                     s->scaler.scale);
-    else
-        gw_diag_hint(dg, d,
-                     "lower optimizer.lr or optimizer.clip_norm, or lengthen "
-                     "optimizer.warmup_steps; the last checkpoint is intact");
+    hint_numeric(s, dg, d);
     return GW_ERR_NUMERIC;
 }
 
@@ -158,7 +173,7 @@ gw_status gw_session_step(gw_session *s, gw_session_step_result *r, gw_diags *dg
     GW_TRY(run_program(s, b, &in, dg));
     double sum = (double)read_scalar(s->x, "loss", 0);
     *r = (gw_session_step_result){
-        .loss = b->step_labels > 0 ? sum / (double)b->step_labels : 0,
+        .loss = b->step_labels > 0 ? sum / (double)b->step_labels : (double)NAN,
         .lr = (double)in.lr,
         .norm = (double)read_scalar(s->x, "norm", 0),
         .loss_scale = s->scaler.scale,
@@ -171,7 +186,7 @@ gw_status gw_session_step(gw_session *s, gw_session_step_result *r, gw_diags *dg
         gw_log_info("step %" PRId64 ": no label of its batch is valid; its gradient is zero",
                     s->step + 1);
     bool goes_on = gw_scaler_update(&s->scaler, ok);
-    if (!goes_on || (ok && !isfinite(r->loss))) return fail_numeric(s, b, r, dg);
+    if (!goes_on || (ok && !isfinite(sum))) return fail_numeric(s, b, r, dg);
     r->skipped = !ok;
     if (r->skipped)
         gw_log_info("batch %" PRId64 ": the gradient overflowed at loss scale %g; skipped, the "
@@ -228,7 +243,7 @@ gw_status gw_session_validate(gw_session *s, gw_session_valid_result *r, gw_diag
     const gw_session_valid *v = &s->valid;
     int64_t begun = gw_clock_ns();
     double nats = 0;
-    *r = (gw_session_valid_result){.bpb = (double)NAN};
+    *r = (gw_session_valid_result){.loss = (double)NAN, .bpb = (double)NAN};
     if (!v->x) return GW_OK;
     step_inputs in = {.seed = 1, .inv_scale = 1, .step = 1};
     write_step_inputs(v->x, &in);
@@ -241,7 +256,7 @@ gw_status gw_session_validate(gw_session *s, gw_session_valid_result *r, gw_diag
         nats += (double)read_scalar(v->x, "loss", 0);
         count_labels(s, r);
     }
-    r->loss = r->labels > 0 ? nats / (double)r->labels : 0;
+    if (r->labels > 0) r->loss = nats / (double)r->labels;
     if (r->bytes > 0) r->bpb = nats / 0.69314718055994530942 / (double)r->bytes;
     r->seconds = (double)(gw_clock_ns() - begun) * 1e-9;
     return GW_OK;

@@ -26,17 +26,18 @@ gw_dtype gw_setup_compute(const gw_runfile *rf) {
     return GW_F32;
 }
 
+gw_status gw_setup_read_config(const char *path, gw_hf_config *c, gw_diags *dg) {
+    if (!gw_str_ends(path, ".gguf")) return gw_hf_config_read(path, c, dg);
+    gw_gguf *g = NULL;
+    gw_status st = gw_gguf_open(path, &g, dg);
+    if (st == GW_OK) st = gw_hf_config_from_gguf(g, c, dg);
+    gw_gguf_free(g);
+    return st;
+}
+
 gw_status gw_setup_read_model(const char *path, gw_model *m, gw_diags *dg) {
     gw_hf_config *c = gw_mem_zalloc(sizeof *c);
-    gw_status st;
-    if (gw_str_ends(path, ".gguf")) {
-        gw_gguf *g = NULL;
-        st = gw_gguf_open(path, &g, dg);
-        if (st == GW_OK) st = gw_hf_config_from_gguf(g, c, dg);
-        gw_gguf_free(g);
-    } else {
-        st = gw_hf_config_read(path, c, dg);
-    }
+    gw_status st = gw_setup_read_config(path, c, dg);
     if (st == GW_OK) st = gw_model_from_hf(c, path, m, dg);
     gw_mem_free(c);
     return st;
@@ -156,6 +157,16 @@ static void list_params(gw_setup *s) {
                                       s->params[i].rows};
 }
 
+static gw_status no_tokenizer(const gw_runfile *rf, gw_diags *dg) {
+    gw_diag *g = gw_runfile_error(rf, dg, "data.tokenizer", "config-missing",
+                                  "there is no tokenizer: the model comes without one, and "
+                                  "data.tokenizer is not given");
+    gw_diag_hint(dg, g,
+                 "set data.tokenizer: a tokenizer.json, a directory that holds one, a .tiktoken "
+                 "file, or bytes");
+    return GW_ERR_CONFIG;
+}
+
 static gw_status open_tokenizer(gw_setup *s, bool need, gw_diags *dg) {
     const char *spec = s->rf->data.tokenizer;
     if (!spec && s->rf->model.source == GW_RF_PATH && gw_path_is_dir(s->rf->model.path)) {
@@ -164,9 +175,25 @@ static gw_status open_tokenizer(gw_setup *s, bool need, gw_diags *dg) {
     }
     if (!spec && s->rf->model.source == GW_RF_PATH && gw_str_ends(s->rf->model.path, ".gguf"))
         return gw_gguf_tokenizer_open(s->rf->model.path, &s->tokenizer, dg);
-    if (!spec)
-        return need ? gw_runfile_require(s->rf, "data.tokenizer", "this command", dg) : GW_OK;
+    if (!spec) return need ? no_tokenizer(s->rf, dg) : GW_OK;
     return gw_tokenizer_open(spec, NULL, &s->tokenizer, dg);
+}
+
+/* A shape may be looked at without a tokenizer; one that is named and there is held to. */
+static bool tokenizer_is_there(const gw_runfile *rf) {
+    const char *t = rf->data.tokenizer;
+    return t && gw_runfile_is_set(rf, "data.tokenizer") &&
+           (gw_str_eq(t, "bytes") || gw_path_exists(t));
+}
+
+gw_status gw_setup_check_vocab(const gw_runfile *rf, gw_diags *dg) {
+    if (rf->model.source == GW_RF_PATH || rf->model.vocab == 0 || !tokenizer_is_there(rf))
+        return GW_OK;
+    gw_tokenizer *t = NULL;
+    GW_TRY(gw_tokenizer_open(rf->data.tokenizer, NULL, &t, dg));
+    int64_t vocab = gw_tokenizer_vocab_size(t);
+    gw_tokenizer_free(t);
+    return gw_runfile_check_vocab(rf, vocab, dg);
 }
 
 gw_status gw_setup_init(gw_setup *s, gw_runfile *rf, bool need_tokenizer, gw_diags *dg) {
@@ -175,6 +202,7 @@ gw_status gw_setup_init(gw_setup *s, gw_runfile *rf, bool need_tokenizer, gw_dia
     bool wants_vocab = rf->model.source != GW_RF_PATH && rf->model.vocab == 0;
     gw_status st = GW_OK;
     if (need_tokenizer || wants_vocab) st = open_tokenizer(s, need_tokenizer, dg);
+    if (!s->tokenizer && st == GW_OK) st = gw_setup_check_vocab(rf, dg);
     if (st == GW_OK)
         st = gw_runfile_resolve(rf, s->tokenizer ? gw_tokenizer_vocab_size(s->tokenizer) : 0, dg);
     if (st == GW_OK) st = make_model(s, dg);

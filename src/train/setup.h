@@ -4,6 +4,7 @@
 #define GW_TRAIN_SETUP_H
 
 #include "data/tokenizer.h" /* gw_tokenizer */
+#include "file/hf_config.h" /* gw_hf_config */
 #include "kernel/kernel.h"  /* gw_machine */
 #include "model/model.h"    /* gw_model, gw_param */
 #include "pass/pass.h"      /* gw_compile_opts */
@@ -42,6 +43,12 @@ GW_WARN_UNUSED gw_status gw_setup_logits_program(const gw_setup *s, int64_t batc
 /* The dtype of values in products. */
 gw_dtype gw_setup_compute(const gw_runfile *rf);
 
+/* Does the vocabulary that the run file gives hold its tokenizer's? A tokenizer that is not there
+ * is not asked; what is there must open. Nothing is changed. */
+GW_WARN_UNUSED gw_status gw_setup_check_vocab(const gw_runfile *rf, gw_diags *dg);
+
+/* config.json of a directory, or the metadata of a GGUF file. `c` is some kilobytes. */
+GW_WARN_UNUSED gw_status gw_setup_read_config(const char *path, gw_hf_config *c, gw_diags *dg);
 /* A model read from a public directory or file alone (config.json or GGUF metadata). */
 GW_WARN_UNUSED gw_status gw_setup_read_model(const char *path, gw_model *m, gw_diags *dg);
 

@@ -16,7 +16,7 @@
 #include "base/num.h"         /* gw_bf16, gw_fp16 */
 #include "base/panic.h"       /* gw_panic */
 #include "base/rng.h"         /* gw_rng_fill_normal */
-#include "base/str.h"         /* gw_str_ends */
+#include "base/str.h"         /* gw_str, gw_str_ends */
 #include "file/gguf.h"        /* gw_gguf */
 #include "file/safetensors.h" /* gw_st_set */
 
@@ -123,21 +123,26 @@ typedef struct source {
 typedef struct found {
     const gw_st_tensor *st;
     const gw_gguf_tensor *gguf;
-    int64_t elems;
+    int ndim;
+    const int64_t *dims;
 } found;
 
 static bool find(const source *s, const gw_param *p, found *f) {
     *f = (found){0};
     if (s->gguf) {
         f->gguf = gw_gguf_find_tensor(s->gguf, p->gguf);
-        if (f->gguf) f->elems = f->gguf->elems;
-        return f->gguf != NULL;
+        if (!f->gguf) return false;
+        f->ndim = f->gguf->ndim;
+        f->dims = f->gguf->dims;
+        return true;
     }
     f->st = gw_st_find(s->st, p->hf);
     const char *dot = strchr(p->hf, '.');
     if (!f->st && dot) f->st = gw_st_find(s->st, dot + 1);
-    if (f->st) f->elems = f->st->elems;
-    return f->st != NULL;
+    if (!f->st) return false;
+    f->ndim = f->st->ndim;
+    f->dims = f->st->dims;
+    return true;
 }
 
 static void sides(const gw_param *p, int64_t *out, int64_t *in) {
@@ -145,6 +150,37 @@ static void sides(const gw_param *p, int64_t *out, int64_t *in) {
     *in = 1;
     int rows = p->rows > 0 ? p->rows : p->type.ndim;
     for (int i = 0; i < p->type.ndim; i++) *(i < rows ? out : in) *= p->type.dims[i].size;
+}
+
+/* The shape a file must give a parameter: [out, in], or [in, out] of a Conv1D, out over all parts
+ * of a fused tensor; [out] of a vector. A square matrix apart, a transposed one is told by this. */
+static int shape_in_file(const source *s, const gw_param *p, int64_t dims[2]) {
+    int64_t out, in;
+    sides(p, &out, &in);
+    out *= p->hf_parts;
+    bool vector = p->rows == 0, turned = !s->gguf && p->hf_transposed;
+    dims[0] = turned && !vector ? in : out;
+    dims[1] = turned ? out : in;
+    return vector ? 1 : 2;
+}
+
+static gw_status check_shape(const source *s, const found *f, const gw_param *p, const char *name,
+                             gw_diags *dg) {
+    int64_t want[2];
+    int n = shape_in_file(s, p, want);
+    bool ok = f->ndim == n;
+    for (int i = 0; ok && i < n; i++) ok = f->dims[i] == want[i];
+    if (ok) return GW_OK;
+    gw_str have = {0}, need = {0};
+    for (int i = 0; i < f->ndim; i++)
+        gw_str_printf(&have, "%s%lld", i ? ", " : "", (long long)f->dims[i]);
+    for (int i = 0; i < n; i++) gw_str_printf(&need, "%s%lld", i ? ", " : "", (long long)want[i]);
+    gw_status st = gw_fail_at(dg, GW_ERR_FORMAT, "weights-shape", (gw_where){.file = s->path},
+                              "the tensor '%s' has the shape [%s] where the model needs [%s]", name,
+                              gw_str_c(&have), gw_str_c(&need));
+    gw_str_release(&have);
+    gw_str_release(&need);
+    return st;
 }
 
 static bool st_floats(const gw_st_tensor *t, int64_t first, int64_t n, float *out) {
@@ -204,10 +240,7 @@ static gw_status read_param(const source *s, gw_exec *x, const gw_model *m, cons
         return gw_fail_at(dg, GW_ERR_FORMAT, "weights-missing", (gw_where){.file = s->path},
                           "the tensor '%s' is missing", name);
     gw_tensor t = tensor_of(x, p);
-    if (f.elems != t.elems * p->hf_parts)
-        return gw_fail_at(dg, GW_ERR_FORMAT, "weights-shape", (gw_where){.file = s->path},
-                          "the tensor '%s' has %lld elements where the model needs %lld", name,
-                          (long long)f.elems, (long long)(t.elems * p->hf_parts));
+    GW_TRY(check_shape(s, &f, p, name, dg));
     int64_t out, in;
     sides(p, &out, &in);
     float *row = gw_mem_alloc(sizeof(float) * (size_t)in);

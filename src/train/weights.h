@@ -19,7 +19,7 @@ GW_WARN_UNUSED gw_status gw_weights_load(gw_exec *x, const gw_model *m, const gw
                                          int n, const char *path, gw_diags *dg);
 
 /* Special tokens as config.json names them; -1 is none. */
-enum { GW_TOKEN_IDS_EOS = 8 };
+enum { GW_TOKEN_IDS_EOS = 16 };
 typedef struct gw_token_ids {
     int64_t bos, pad;
     int64_t eos[GW_TOKEN_IDS_EOS];

@@ -118,3 +118,51 @@ TEST(diag_exit_codes) {
                                         GW_ERR_DEVICE};
     for (size_t i = 0; i < GW_COUNT(running); i++) CHECK_EQ(gw_status_exit_code(running[i]), 1);
 }
+
+/* A name from a file cannot colour, move or forge what is printed; our own line breaks stay. */
+TEST(diag_shows_what_would_steer_a_terminal) {
+    gw_diags d;
+    gw_diags_init(&d);
+    gw_diag *g = gw_diag_add(&d, GW_ERROR, GW_ERR_CONFIG, "x", (gw_where){"a\x1b[2J.yaml", 1, 1},
+                             "key '%s'", "a\nerror: b\x1b[31m\x7f\xc2\x9b\u202e\t\r");
+    gw_diag_detail(&d, g, "one \x1b]0;t\a\ntwo");
+    gw_diag_hint(&d, g, "h\bi");
+    gw_diag_frame(&d, "reading '\x01'");
+    char *text = printed(&d, false);
+    CHECK_STR(text,
+              "a\\x1b[2J.yaml:1:1: error: key 'a\\nerror: b\\x1b[31m\\x7f\\xc2\\x9b\\u202e\\t\\r' "
+              "[x]\n"
+              "  one \\x1b]0;t\\x07\n"
+              "  two\n"
+              "  while reading '\\x01'\n"
+              "  hint: h\\x08i\n");
+    free(text);
+    gw_diags_release(&d);
+}
+
+/* Every byte string comes out as printable UTF-8; text that was so already, unchanged. */
+TEST(diag_prints_any_bytes_as_text) {
+    gw_diags d;
+    gw_diags_init(&d);
+    gw_diag_add(&d, GW_NOTE, GW_OK, NULL, (gw_where){0}, "%s",
+                "gr\u00fc\u00df \u4e2d \U0001f600 \\n");
+    char *text = printed(&d, false);
+    CHECK_STR(text, "note: gr\u00fc\u00df \u4e2d \U0001f600 \\n\n");
+    free(text);
+    gw_diags_clear(&d);
+    for (int i = 0; i < 256 * 256; i++) {
+        const char bytes[] = {(char)(i % 255 + 1), (char)(i / 255 % 255 + 1), 'x', 0};
+        gw_diag_add(&d, GW_NOTE, GW_OK, NULL, (gw_where){0}, "%s", bytes);
+    }
+    gw_diag_add(&d, GW_NOTE, GW_OK, NULL, (gw_where){0},
+                "\xe2\x80 \xe0\x80\x8a \xed\xa0\x80 \xf4\x90\x80\x80 \xff");
+    text = printed(&d, false);
+    for (const char *c = text; *c; c++) {
+        CHECK(*c == '\n' || (uint8_t)*c >= 0x20);
+        CHECK((uint8_t)*c != 0x7f);
+    }
+    CHECK(strstr(text,
+                 "note: \\xe2\\x80 \\xe0\\x80\\x8a \\xed\\xa0\\x80 \\xf4\\x90\\x80\\x80 \\xff\n"));
+    free(text);
+    gw_diags_release(&d);
+}

@@ -5,6 +5,8 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <stdio.h>
+#include <sys/wait.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -188,5 +190,49 @@ TEST(io_permissions_follow_the_umask) {
     CHECK_OK(gw_file_write_atomic(test_tmp_path("f"), "x", 1, &dg), &dg);
     CHECK(stat(test_tmp_path("f"), &st) == 0);
     CHECK_EQ(st.st_mode & 0777, 0640);
+    gw_diags_release(&dg);
+}
+
+/* A named pipe without a writer, a device, a socket: an error at once, never a wait. */
+TEST(io_reads_only_regular_files) {
+    gw_diags dg = {0};
+    gw_str s = {0};
+    gw_mapping m;
+    const char *pipe_path = test_tmp_path("pipe");
+    CHECK(mkfifo(pipe_path, 0600) == 0);
+    CHECK_FAILS(gw_file_read(pipe_path, 0, &s, &dg), &dg, "not a regular file");
+    gw_diags_clear(&dg);
+    CHECK_FAILS(gw_map_open(&m, pipe_path, &dg), &dg, "not a regular file");
+    gw_diags_clear(&dg);
+    CHECK_FAILS(gw_file_read("/dev/zero", 0, &s, &dg), &dg, "not a regular file");
+    CHECK_EQ(s.len, 0);
+    gw_str_release(&s);
+    gw_diags_release(&dg);
+}
+
+/* `<(command)` hands over a descriptor: it is read to its end, slow writers included. */
+TEST(io_reads_descriptors_that_were_given) {
+    gw_diags dg = {0};
+    gw_str s = {0};
+    int fds[2];
+    char path[32];
+    CHECK(pipe(fds) == 0);
+    snprintf(path, sizeof path, "/dev/fd/%d", fds[0]);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        close(fds[0]);
+        for (int i = 0; i < 3; i++) {
+            usleep(20000);
+            if (write(fds[1], "part ", 5) != 5) _exit(1);
+        }
+        _exit(0);
+    }
+    close(fds[1]);
+    CHECK_OK(gw_file_read(path, 0, &s, &dg), &dg);
+    CHECK_STR(gw_str_c(&s), "part part part ");
+    CHECK(waitpid(child, NULL, 0) == child);
+    close(fds[0]);
+    gw_str_release(&s);
     gw_diags_release(&dg);
 }

@@ -312,19 +312,24 @@ static void look_at_id(const char *path, const char *t) {
     missing_ids++;
 }
 
-/* Where diagnostics are made: GW_ERR_SOMETHING, "an-id" (GW_OK for notes), and
- * gw_runfile_error(rf, dg, key, "an-id". */
+/* Where diagnostics are made: GW_ERR_SOMETHING, "an-id" (GW_OK for notes), and the calls whose code
+ * is a variable or implied. */
 static void scan_ids(const char *path, const char *text) {
     for (const char *s = text; (s = strstr(s, "GW_")) != NULL;) {
         bool code = gw_str_starts(s, "GW_ERR_") || gw_str_starts(s, "GW_OK,");
         s += strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_");
         if (code && *s == ',') look_at_id(path, s + 1);
     }
-    for (const char *s = text; (s = strstr(s, "gw_runfile_error(")) != NULL; s++) {
-        const char *t = s;
-        for (int commas = 0; commas < 3 && t; commas++) t = strchr(t + 1, ',');
-        if (t) look_at_id(path, t + 1);
-    }
+    static const struct {
+        const char *call;
+        int commas; /* before the id */
+    } makers[] = {{"gw_runfile_error(", 3}, {"GW_FAIL(", 2}, {"gw_fail_at(", 2}, {"io_fail(", 1}};
+    for (size_t i = 0; i < GW_COUNT(makers); i++)
+        for (const char *s = text; (s = strstr(s, makers[i].call)) != NULL; s++) {
+            const char *t = s;
+            for (int n = 0; n < makers[i].commas && t; n++) t = strchr(t + 1, ',');
+            if (t) look_at_id(path, t + 1);
+        }
 }
 
 static int visit(const char *path, const struct stat *st, int kind, struct FTW *ftw) {

@@ -45,7 +45,21 @@ TEST(exit_codes) {
         {"confg 2>&1", 2, "gradwright config"},
         {"--frobnicate 2>&1", 2, "--frobnicate"},
         {"config 2>&1", 2, "missing"},
-        {"config /nonexistent.yaml 2>&1", 1, "/nonexistent.yaml"},
+        {"config /nonexistent.yaml 2>&1", 2, "/nonexistent.yaml"},
+        {"plan /nonexistent.yaml 2>&1", 2, "[source-missing]"},
+        {"plan /nonexistent.gguf 2>&1", 2, "[source-missing]"},
+        {"train /nonexistent.yaml 2>&1", 2, "[source-missing]"},
+        {"generate /nonexistent 2>&1", 2, "[source-missing]"},
+        {"export /nonexistent --out /tmp/x 2>&1", 2, "[source-missing]"},
+        {"tokenizer info /nonexistent 2>&1", 2, "[source-missing]"},
+        {"tokenizer encode bytes /nonexistent 2>&1", 2, "[source-missing]"},
+        {"program --passes x.yaml 2>&1", 2, "--passes"},
+        {"tokenizer info bytes --vocab-size 300 2>&1", 2, "--vocab-size"},
+        {"tokenizer encode bytes --json-key text 2>&1", 2, "jsonl"},
+        {"tokenizer train /dev/null --out x --vocab-size 3000000000 2>&1", 2, "2147483647"},
+        {"export . --out x --max-shard 0 2>&1", 2, "--max-shard"},
+        {"generate . --seed=-1 2>&1", 2, "--seed"},
+        {"generate . -n 99999999999999 2>&1", 2, "--max-tokens"},
         {"init nonsense 2>&1", 2, "llama"},
         {"init > /dev/full 2>&1", 1, ""},
         {"init 2>&1 > /dev/full", 1, "standard output"},
@@ -63,12 +77,35 @@ TEST(exit_codes) {
 
 TEST(diagnostics_are_on_stderr_and_printed_once) {
     gw_str out = {0};
-    CHECK_EQ(run("config /nonexistent.yaml 2>/dev/null", &out), 1);
+    CHECK_EQ(run("config /nonexistent.yaml 2>/dev/null", &out), 2);
     CHECK_STR(gw_str_c(&out), "");
     run("config /nonexistent.yaml 2>&1", &out);
     const char *first = strstr(gw_str_c(&out), "error:");
     CHECK(first && !strstr(first + 1, "error:"));
     CHECK(!strchr(gw_str_c(&out), '\033')); /* not a terminal */
+    gw_str_release(&out);
+}
+
+TEST(decoded_text_is_what_was_asked_for) {
+    gw_str out = {0}, args = {0};
+    CHECK_EQ(run("tokenizer decode bytes 72 34 10 0 --json", &out), 0);
+    json_t *j = json_loadb(gw_str_c(&out), out.len, JSON_ALLOW_NUL, NULL);
+    CHECK(j && json_is_true(json_object_get(j, "exact")));
+    const json_t *text = json_object_get(j, "text");
+    CHECK_EQ(json_string_length(text), 4);
+    CHECK(memcmp(json_string_value(text), "H\"\n", 4) == 0);
+    json_decref(j);
+    CHECK_EQ(run("tokenizer decode bytes 72 255 --json", &out), 0); /* no UTF-8 begins with 255 */
+    j = json_loadb(gw_str_c(&out), out.len, 0, NULL);
+    CHECK(j && json_is_false(json_object_get(j, "exact")));
+    CHECK_STR(json_string_value(json_object_get(j, "text")), "H\xef\xbf\xbd");
+    json_decref(j);
+    gw_str_printf(&args, "tokenizer decode bytes 72 255 --out '%s'", test_tmp_path("t"));
+    CHECK_EQ(run(gw_str_c(&args), &out), 0);
+    CHECK_EQ(out.len, 0);
+    CHECK_EQ(gw_file_read(test_tmp_path("t"), 0, &out, NULL), GW_OK);
+    CHECK_STR(gw_str_c(&out), "H\xff");
+    gw_str_release(&args);
     gw_str_release(&out);
 }
 

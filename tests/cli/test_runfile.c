@@ -236,6 +236,21 @@ static const fault faults[] = {
     {"model:\n  path: d\n  layers: 3\n", "config-no-effect", 3, 11, "model.path is absent"},
     {"train:\n  steps: 3\n", "config-missing", 0, 0, "which model"},
     {"model: gpt2\n", "config-type", 1, 1, "preset: gpt2"},
+    {"model: llama\n", "config-type", 1, 1, "family: llama"},
+    {"model: family llama\n", "config-type", 1, 1, "model: {family: llama}"},
+    {LLAMA "train: steps 5\n", "config-type", 6, 1, "train: {steps: 5}"},
+    {LLAMA "optimizer:\n  type: adamw\n", "config-unknown-key", 7, 3, "optimizer.name"},
+    {LLAMA "  name: tiny\n", "config-unknown-key", 6, 3, "model.preset"},
+    {LLAMA "  hidden_act: silu\n", "config-unknown-key", 6, 3, "the family fixes"},
+    {LLAMA "train:\n  type: x\n", "config-unknown-key", 7, 3, "its keys: steps"},
+    {LLAMA "layout:\n  ep: 2\n", "config-unknown-key", 7, 3, "no expert parallelism"},
+    {LLAMA "lr_scheduler: cosine\n", "config-unknown-key", 6, 1, "optimizer.schedule"},
+    {LLAMA "bf16: true\n", "config-unknown-key", 6, 1, "precision.compute"},
+    {LLAMA "train:\n  steps: 2000000000000\n", "config-range", 7, 10, "at most 1000000000000"},
+    {LLAMA "recompute:\n  policy: budget\n  budget: 0\n", "config-range", 8, 11, "at least 1 B"},
+    {LLAMA "precision:\n  gradients: compute\n", "config-no-effect", 7, 14, "precision.compute"},
+    {LLAMA "precision:\n  moments: compute\n", "config-no-effect", 7, 12, "precision.compute"},
+    {"train: {steps: 1}\nmodel:\n  preset: gpt2\n  hidden: 770\n", "config-value", 4, 11, "divide"},
     {"- model\n", "config-type", 1, 1, "map of sections"},
     {"model: {family: llama\ntrain: 3\n", "config-syntax", 2, 6, "YAML"},
     {"model:\n\tfamily: llama\n", "config-syntax", 2, 1, "spaces"},
@@ -293,8 +308,9 @@ TEST(five_faults_are_five_errors) {
 }
 
 TEST(faults_of_overrides_name_the_override) {
-    static const char *const sets[] = {"train.steps=x",          "train.step=1",  "nonsense", "=1",
-                                       "optimizer.momentum=0.5", "layout={dp: 2}"};
+    static const char *const sets[] = {
+        "train.steps=x", "train.step=1",           "nonsense",      "=1", "train=",
+        "data=null",     "optimizer.momentum=0.5", "layout={dp: 2}"};
     gw_diags dg;
     gw_runfile rf;
     gw_diags_init(&dg);

@@ -10,6 +10,7 @@
 #include "base/arena.h"        /* gw_mem_alloc, gw_mem_count */
 #include "base/io.h"           /* gw_file_write_atomic */
 #include "base/rng.h"          /* gw_rng_u32 */
+#include "data/loader.h"       /* gw_loader */
 #include "data/tokens.h"       /* gw_tokens */
 #include "file/megatron_idx.h" /* gw_midx_writer */
 #include "harness.h"           /* TEST, CHECK */
@@ -423,5 +424,91 @@ TEST(offsets_pass_two_gigabytes) {
     CHECK_EQ(r.s.labels[inputs - 2], 777);
     free_row(&r);
     gw_tokens_close(ds);
+    gw_diags_release(&dg);
+}
+
+/* ---- what identifies a set, and sets that change ---- */
+
+static gw_hash128 hash_of(const set *s) {
+    gw_diags dg;
+    gw_diags_init(&dg);
+    gw_tokens *ds;
+    gw_tokens_options o = gw_tokens_options_default(16, 1);
+    CHECK_OK(gw_tokens_open_memory(s->tokens, s->ends, s->ndocs, &o, &ds, &dg), &dg);
+    gw_hash128 h = gw_tokens_hash(ds);
+    gw_tokens_close(ds);
+    gw_diags_release(&dg);
+    return h;
+}
+
+TEST(the_hash_sees_any_token_of_a_small_set) {
+    set s = make_set(9, 60, true, 5);
+    gw_hash128 was = hash_of(&s);
+    for (int64_t i = 0; i < s.ntokens; i++) {
+        s.tokens[i] ^= 1;
+        gw_hash128 is = hash_of(&s);
+        CHECK_MSG(is.lo != was.lo, "token %lld", (long long)i);
+        s.tokens[i] ^= 1;
+    }
+    gw_hash128 again = hash_of(&s);
+    CHECK(again.lo == was.lo && again.hi == was.hi);
+    free_set(&s);
+}
+
+/* Few long documents: whatever stretch of 1/4000 of the set is replaced, it is seen. */
+TEST(the_hash_looks_all_over_a_large_set) {
+    set s = make_set(3, 400000, false, 6);
+    CHECK(s.ntokens > 200000);
+    gw_hash128 was = hash_of(&s);
+    int64_t n = s.ntokens / 4000;
+    for (int64_t k = 0; k < 25; k++) {
+        int64_t from = k == 24 ? s.ntokens - n : k * (s.ntokens / 25) + 7 * k;
+        for (int64_t i = from; i < from + n; i++) s.tokens[i] ^= 1;
+        gw_hash128 is = hash_of(&s);
+        CHECK_MSG(is.lo != was.lo, "tokens from %lld", (long long)from);
+        for (int64_t i = from; i < from + n; i++) s.tokens[i] ^= 1;
+    }
+    s.tokens[0] ^= 1;
+    gw_hash128 first = hash_of(&s);
+    s.tokens[0] ^= 1;
+    s.tokens[s.ntokens - 1] ^= 1;
+    gw_hash128 last = hash_of(&s);
+    CHECK(first.lo != was.lo && last.lo != was.lo && first.lo != last.lo);
+    free_set(&s);
+}
+
+TEST(a_file_cut_short_while_in_use_is_an_error) {
+    static const char *const files[] = {"cut.bin", "cut.idx"};
+    gw_diags dg;
+    gw_diags_init(&dg);
+    for (int f = 0; f < 2; f++) {
+        gw_midx_writer *w = NULL;
+        uint32_t doc[100];
+        CHECK_OK(gw_midx_writer_new(test_tmp_path("cut"), 1000, &w, &dg), &dg);
+        for (uint32_t d = 0; d < 200; d++) {
+            for (uint32_t i = 0; i < 100; i++) doc[i] = (d + i) % 1000;
+            CHECK_OK(gw_midx_writer_doc(w, doc, 100, &dg), &dg);
+        }
+        CHECK_OK(gw_midx_writer_finish(w, &dg), &dg);
+        gw_midx_writer_free(w);
+        gw_tokens *ds;
+        gw_loader *l;
+        const gw_step_batch *b;
+        gw_tokens_options o = gw_tokens_options_default(16, 1);
+        gw_loader_options lo = {.micro_batch = 2, .accumulate = 1, .dp_size = 1};
+        CHECK_OK(gw_tokens_open(test_tmp_path("cut.bin"), &o, &ds, &dg), &dg);
+        CHECK_OK(gw_loader_open(ds, &lo, &l, &dg), &dg);
+        CHECK_OK(gw_loader_next(l, &b, &dg), &dg);
+        CHECK(truncate(test_tmp_path(files[f]), 0) == 0);
+        row r = new_row(16);
+        gw_status st = gw_tokens_sample(ds, 3, &r.s, &dg);
+        CHECK_FAILS(st, &dg, strrchr(files[f], '.'));
+        CHECK_EQ(st, GW_ERR_IO);
+        CHECK(gw_loader_next(l, &b, &dg) == GW_ERR_IO);
+        free_row(&r);
+        gw_loader_close(l);
+        gw_tokens_close(ds);
+        gw_diags_clear(&dg);
+    }
     gw_diags_release(&dg);
 }

@@ -67,6 +67,37 @@ TEST(hf_gpt2_124m) {
     "\"factor\": 8.0, \"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0,"                        \
     "\"original_max_position_embeddings\": 8192, \"rope_type\": \"llama3\""
 
+/* With both spellings in one file, rope_scaling counts and rope_parameters does not, in
+ * transformers 4 (which knows no rope_parameters) and 5 (where the one replaces the other). */
+TEST(hf_rope_scaling_replaces_rope_parameters) {
+    gw_hf_config want = parse("{" LLAMA31 ", \"rope_theta\": 500000.0,"
+                              "\"rope_scaling\": {" LLAMA31_ROPE "}}");
+    gw_hf_config got = parse("{" LLAMA31 ", \"rope_theta\": 500000.0,"
+                             "\"rope_scaling\": {" LLAMA31_ROPE "},"
+                             "\"rope_parameters\": {\"rope_type\": \"default\"}}");
+    CHECK(memcmp(&got, &want, sizeof got) == 0);
+    got = parse("{" LLAMA31 ", \"rope_scaling\": {\"rope_theta\": 500000.0, " LLAMA31_ROPE "},"
+                "\"rope_parameters\": {\"rope_theta\": 500000.0, \"rope_type\": \"linear\","
+                "\"factor\": 2.0}}");
+    CHECK(memcmp(&got, &want, sizeof got) == 0);
+    /* Nothing in it replaces nothing. */
+    const char *const empty[] = {"null", "{}"};
+    for (int i = 0; i < 2; i++) {
+        char text[1500];
+        snprintf(text, sizeof text,
+                 "{" LLAMA31 ", \"rope_scaling\": %s, \"rope_parameters\": {\"rope_theta\":"
+                 "500000.0, " LLAMA31_ROPE "}}",
+                 empty[i]);
+        got = parse(text);
+        CHECK(memcmp(&got, &want, sizeof got) == 0);
+    }
+    /* A base that only the replaced one gives would be lost. */
+    refuse("{" LLAMA31 ", \"rope_scaling\": {" LLAMA31_ROPE "},"
+           "\"rope_parameters\": {\"rope_theta\": 500000.0, " LLAMA31_ROPE "}}",
+           "'rope_scaling' takes the place of 'rope_parameters'");
+    refuse("{" LLAMA31 ", \"rope_scaling\": 3}", "rope_scaling");
+}
+
 /* The v4 and the v5 spelling of Llama 3.1 8B mean the same. */
 TEST(hf_llama31_in_both_spellings) {
     gw_hf_config a = parse("{" LLAMA31 ", \"rope_theta\": 500000.0, \"torch_dtype\": \"bfloat16\","

@@ -388,6 +388,37 @@ TEST(st_unlisted_tensor_is_a_warning) {
     close_all(s);
 }
 
+/* Each listed tensor must be in the shard that the index names, wherever else it may be. */
+TEST(st_an_index_that_swaps_shards_is_refused) {
+    const char *const files[] = {"model-00001-of-00003.safetensors",
+                                 "model-00002-of-00003.safetensors",
+                                 "model-00003-of-00003.safetensors"};
+    write_dir(test_tmp_path("model"), 80);
+    for (int wrong = 0; wrong < 5; wrong++) {
+        gw_str text = {0};
+        char name[16];
+        for (int i = 0; i < 5; i++)
+            gw_str_printf(&text, "%s\"t%d\": \"%s\"", i ? ", " : "{\"weight_map\": {", i,
+                          files[(i / 2 + (i == wrong)) % 3]);
+        gw_str_add(&text, "}}");
+        snprintf(name, sizeof name, "'t%d'", wrong);
+        refuse_index(gw_str_c(&text), name);
+        gw_str_release(&text);
+    }
+}
+
+TEST(st_a_whole_file_beside_an_index_is_read_with_a_warning) {
+    write_dir(test_tmp_path("whole"), 0);
+    write_dir(test_tmp_path("model"), 80);
+    gw_str one = get_file(test_tmp_path("whole/model.safetensors"));
+    put_file(test_tmp_path("model/model.safetensors"), one.data, one.len);
+    gw_str_release(&one);
+    gw_st_set *s = open_ok(test_tmp_path("model"));
+    CHECK_EQ(dg.nwarnings, 1);
+    CHECK_EQ(gw_st_nfiles(s), 1);
+    close_all(s);
+}
+
 TEST(st_directory_without_model) {
     gw_st_set *s = NULL;
     gw_diags_init(&dg);

@@ -193,7 +193,8 @@ static void export_case(const char *name) {
     golden_open(&g, name, NULL, false);
     gw_exec *x = golden_exec(&g, GW_BUILD_LOGITS, false, 1);
     const char *dir = test_tmp_path("out");
-    CHECK_OK(gw_weights_export(x, &g.model, g.params, g.nparams, dir, GW_F32, 20000, 1, 2, &g.dg),
+    gw_token_ids ids = {.bos = 1, .pad = -1, .eos = {2}, .neos = 1};
+    CHECK_OK(gw_weights_export(x, &g.model, g.params, g.nparams, dir, GW_F32, 20000, &ids, &g.dg),
              &g.dg);
     gw_exec *y = golden_exec(&g, GW_BUILD_LOGITS, false, 1);
     gw_weights_init(y, g.params, g.nparams, 7, 2);

@@ -136,6 +136,55 @@ TEST(a_change_that_is_said_to_fit_fits) {
     }
 }
 
+static const char *const config =
+    "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"hidden_size\": 64,"
+    " \"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2,"
+    " \"intermediate_size\": 128, \"vocab_size\": 320, \"max_position_embeddings\": 512,"
+    " \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0, \"hidden_act\": \"silu\","
+    " \"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\"}\n";
+
+/* With long steps of little models the batches prepared ahead are most of what can be given up. */
+TEST(batches_prepared_ahead_are_the_first_to_go) {
+    const char *path = write_file("run.yaml", tiny);
+    gw_str args = {0};
+    gw_str_printf(&args, "%s --set train.accumulate=1000", path);
+    json_t *j = plan_json(gw_str_c(&args));
+    int64_t total = int_at(j, "memory.total_bytes"), data = int_at(j, "memory.by_cause.data");
+    json_decref(j);
+    gw_str_printf(&args, " --memory %lld", (long long)(total - data / 2));
+    j = plan_json(gw_str_c(&args));
+    CHECK_STR(json_string_value(at(j, "verdict.change.set")), "data.prefetch_steps=0");
+    int64_t promised = int_at(j, "verdict.change.total_bytes");
+    json_decref(j);
+    gw_str_printf(&args, " --set data.prefetch_steps=0");
+    j = plan_json(gw_str_c(&args));
+    CHECK_EQ(int_at(j, "memory.total_bytes"), promised);
+    json_decref(j);
+    gw_str_release(&args);
+}
+
+TEST(the_longest_step_is_answered_at_once) {
+    gw_str args = {0};
+    gw_str_printf(&args, "%s --set train.accumulate=100000000 --memory 1GB",
+                  write_file("run.yaml", tiny));
+    json_t *j = plan_json(gw_str_c(&args));
+    CHECK(json_is_null(at(j, "verdict.change")));
+    json_decref(j);
+    gw_str_release(&args);
+}
+
+TEST(a_models_notes_are_said_once) {
+    gw_str out = {0}, text = {0};
+    gw_str_printf(&text, "{\"unheard_of\": 1, %s", config + 1);
+    CHECK_EQ(gw_dir_make(test_tmp_path("noted"), NULL), GW_OK);
+    write_file("noted/config.json", gw_str_c(&text));
+    CHECK_EQ(run(&out, "plan '%s' 2>&1", test_tmp_path("noted")), 0);
+    const char *first = strstr(gw_str_c(&out), "model-config-unknown");
+    CHECK(first && !strstr(first + 1, "model-config-unknown"));
+    gw_str_release(&text);
+    gw_str_release(&out);
+}
+
 TEST(the_page_shows_the_arithmetic) {
     gw_str out = {0};
     CHECK_EQ(run(&out, "plan gpt2 --set train.seq_len=128 --set precision.gradients=compute"), 0);
@@ -168,13 +217,6 @@ TEST_WITHIN(the_largest_preset_is_planned_in_little_memory, 120) {
     CHECK_MSG(u.ru_maxrss < 1000000, "%ld kB", u.ru_maxrss);
 }
 
-static const char *const config =
-    "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"hidden_size\": 64,"
-    " \"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2,"
-    " \"intermediate_size\": 128, \"vocab_size\": 320, \"max_position_embeddings\": 512,"
-    " \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0, \"hidden_act\": \"silu\","
-    " \"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\"}\n";
-
 TEST(a_model_directory_is_planned) {
     gw_str out = {0};
     CHECK_EQ(gw_dir_make(test_tmp_path("a \"model\""), NULL), GW_OK);
@@ -198,13 +240,16 @@ TEST(bad_input_is_refused_with_what_to_do) {
         {"plan 2>&1", 2, "missing"},
         {"plan llama3-9b 2>&1", 2, "did you mean llama3-8b?"},
         {"plan zzz 2>&1", 2, "presets: gpt2"},
-        {"plan /nonexistent.yaml 2>&1", 1, "/nonexistent.yaml"},
-        {"plan /nonexistent.gguf 2>&1", 1, "/nonexistent.gguf"},
+        {"plan /nonexistent.yaml 2>&1", 2, "/nonexistent.yaml"},
+        {"plan /nonexistent.gguf 2>&1", 2, "/nonexistent.gguf"},
         {"plan '%s' --set train.steps=-1 2>&1", 2, "train.steps"},
         {"plan '%s' --set train.stepz=1 2>&1", 2, "train.steps"},
         {"plan '%s' --set recompute.policy=ops --set 'recompute.ops=[nonsense]' 2>&1", 2,
          "nonsense"},
         {"plan gpt2 --set train.seq_len=2048 2>&1", 2, "max_positions"},
+        {"plan '%s' --set model.vocab=200 --set data.tokenizer=bytes 2>&1", 2, "257 tokens"},
+        {"program '%s' --set model.vocab=200 --set data.tokenizer=bytes 2>&1", 2, "257 tokens"},
+        {"config '%s' --set model.vocab=200 --set data.tokenizer=bytes 2>&1", 2, "257 tokens"},
         {"plan '%s' --memory lots 2>&1", 2, "--memory"},
         {"program 2>&1", 2, "missing"},
         {"program '%s' --after nope 2>&1", 2, "appends backward by each op's vjp"},

@@ -10,10 +10,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/io.h"  /* gw_file_read */
-#include "base/log.h" /* gw_log_set_level */
-#include "base/rng.h" /* gw_rng_u64 */
-#include "base/str.h" /* gw_str */
+#include "base/io.h"   /* gw_file_read */
+#include "base/log.h"  /* gw_log_set_level */
+#include "base/rng.h"  /* gw_rng_u64 */
+#include "base/str.h"  /* gw_str */
+#include "file/json.h" /* gw_json_read_file */
 #include "harness.h"
 #include "train/checkpoint.h"
 
@@ -250,7 +251,6 @@ TEST(keep_last_counts_complete_ones_and_removes_only_ours) {
     CHECK_OK(gw_dir_make(test_tmp_path("checkpoints/step-mine"), &dg), &dg);
     CHECK_OK(gw_checkpoint_prune(test_tmpdir(), 2, &dg), &dg);
     CHECK_EQ(state_of(5), GW_CKPT_COMPLETE);
-    CHECK_EQ(state_of(4), GW_CKPT_TORN);
     CHECK_EQ(state_of(3), GW_CKPT_COMPLETE);
     CHECK(!gw_path_exists(folder(2)));
     CHECK(gw_path_exists(inside(1, "notes.txt")));
@@ -258,6 +258,155 @@ TEST(keep_last_counts_complete_ones_and_removes_only_ours) {
     CHECK(gw_path_exists(test_tmp_path("checkpoints/step-mine")));
     CHECK_OK(gw_checkpoint_prune(test_tmpdir(), 0, &dg), &dg);
     CHECK_EQ(state_of(3), GW_CKPT_COMPLETE);
+    gw_diags_release(&dg);
+}
+
+static void put_file(const char *path) {
+    FILE *f = fopen(path, "w");
+    CHECK(f && fputs("bytes\n", f) >= 0 && fclose(f) == 0);
+}
+
+/* What saves that were killed leave goes with the next commit; what else stands there stays. */
+TEST(torn_folders_older_than_a_commit_are_removed_if_only_ours_stands_in_them) {
+    gw_diags dg;
+    gw_diags_init(&dg);
+    gw_log_set_level(GW_LOG_QUIET);
+    for (int64_t s = 1; s <= 3; s++) CHECK_OK(gw_dir_make(folder(s), &dg), &dg);
+    put_file(inside(1, "rank-00000.safetensors.tmp.4711"));
+    put_file(inside(2, "rank-00000.safetensors"));
+    put_file(inside(2, "manifest.json.tmp-12-ab-0"));
+    put_file(inside(3, "rank-00000.safetensors"));
+    put_file(inside(3, "notes.txt"));
+    CHECK_OK(gw_checkpoint_prune(test_tmpdir(), 2, &dg), &dg);
+    CHECK_EQ(state_of(1), GW_CKPT_TORN); /* nothing newer is complete yet */
+    CHECK_OK(save(test_tmpdir(), 4, 7, &dg), &dg);
+    CHECK_OK(gw_dir_make(folder(5), &dg), &dg);
+    put_file(inside(5, "rank-00000.safetensors"));
+    CHECK_OK(gw_checkpoint_prune(test_tmpdir(), 2, &dg), &dg);
+    CHECK(!gw_path_exists(folder(1)));
+    CHECK(!gw_path_exists(folder(2)));
+    CHECK(gw_path_exists(inside(3, "rank-00000.safetensors")));
+    CHECK(gw_path_exists(inside(3, "notes.txt")));
+    CHECK_EQ(state_of(4), GW_CKPT_COMPLETE);
+    CHECK_EQ(state_of(5), GW_CKPT_TORN);
+    gw_diags_release(&dg);
+}
+
+TEST(replaced_folders_go_with_their_step) {
+    gw_diags dg;
+    gw_diags_init(&dg);
+    gw_log_set_level(GW_LOG_QUIET);
+    const char *ours = test_tmp_path("checkpoints/step-00000001.replaced-1");
+    const char *other = test_tmp_path("checkpoints/step-00000001.replaced-2");
+    for (int i = 0; i < 2; i++) CHECK_OK(save(test_tmpdir(), 1, 7, &dg), &dg);
+    CHECK_OK(gw_dir_make(other, &dg), &dg); /* no checkpoint of ours in it */
+    CHECK_OK(save(test_tmpdir(), 2, 7, &dg), &dg);
+    CHECK_OK(gw_checkpoint_prune(test_tmpdir(), 2, &dg), &dg);
+    CHECK(gw_path_exists(ours));
+    CHECK_OK(save(test_tmpdir(), 3, 7, &dg), &dg);
+    CHECK_OK(gw_checkpoint_prune(test_tmpdir(), 0, &dg), &dg);
+    CHECK(gw_path_exists(ours));
+    CHECK_OK(gw_checkpoint_prune(test_tmpdir(), 2, &dg), &dg);
+    CHECK(!gw_path_exists(ours));
+    CHECK(gw_path_exists(other));
+    gw_diags_release(&dg);
+}
+
+/* ---- what a manifest says ---- */
+
+TEST(a_checkpoint_is_that_of_its_folder_and_its_data) {
+    gw_diags dg;
+    gw_diags_init(&dg);
+    state s;
+    CHECK_OK(save(test_tmpdir(), 1, 7, &dg), &dg);
+    CHECK_OK(save(test_tmpdir(), 2, 8, &dg), &dg);
+    CHECK(rename(folder(1), folder(9)) == 0); /* a folder under another name */
+    CHECK_EQ(state_of(9), GW_CKPT_DAMAGED);
+    CHECK_EQ(state_of(2), GW_CKPT_COMPLETE);
+    CHECK_FAILS(load(9, &s, NULL, &dg), &dg, "it is of step 1, its folder is named after step 9");
+    /* The data of another step, its tensors all the same. */
+    CHECK_OK(save(test_tmpdir(), 3, 8, &dg), &dg);
+    CHECK(rename(inside(3, "rank-00000.safetensors"), inside(2, "rank-00000.safetensors")) == 0);
+    gw_diags_clear(&dg);
+    CHECK_FAILS(load(2, &s, NULL, &dg), &dg, "holds data of step 3");
+    gw_diags_release(&dg);
+}
+
+/* Writes a value into step 1's manifest; `sealed`: with the hash that then belongs to it. */
+static void edit(const char *key, json_t *value, bool sealed) {
+    gw_diags dg;
+    gw_diags_init(&dg);
+    json_t *o = NULL;
+    char hash[33];
+    CHECK_OK(gw_json_read_file(inside(1, "manifest.json"), 0, &o, &dg), &dg);
+    CHECK(json_object_set_new(o, key, value) == 0);
+    if (sealed) {
+        gw_hash128_hex(hash, gw_checkpoint_manifest_hash(o));
+        json_object_set_new(o, "manifest_xxh128", json_string(hash));
+    }
+    CHECK_OK(gw_json_write_file(inside(1, "manifest.json"), o, 1, &dg), &dg);
+    json_decref(o);
+    gw_diags_release(&dg);
+}
+
+TEST(an_edited_manifest_is_damaged) {
+    gw_diags dg;
+    gw_diags_init(&dg);
+    state s;
+    CHECK_OK(save(test_tmpdir(), 1, 7, &dg), &dg);
+    edit("tokens", json_integer(123), false); /* what it was: written anew, still whole */
+    CHECK_OK(load(1, &s, NULL, &dg), &dg);
+    edit("next_sample", json_integer(9), false);
+    CHECK_FAILS(load(1, &s, NULL, &dg), &dg, "its hash is another");
+    CHECK_EQ(state_of(1), GW_CKPT_DAMAGED);
+    gw_diags_clear(&dg);
+    edit("manifest_xxh128", json_string("none"), false);
+    CHECK_FAILS(load(1, &s, NULL, &dg), &dg, "manifest_xxh128");
+    gw_diags_release(&dg);
+}
+
+TEST(counters_have_bounds) {
+    static const char *const keys[] = {"step", "batch", "next_sample", "tokens"};
+    gw_diags dg;
+    gw_diags_init(&dg);
+    state s;
+    for (size_t i = 0; i < GW_COUNT(keys); i++) {
+        CHECK_OK(save(test_tmpdir(), 1, 7, &dg), &dg);
+        edit(keys[i], json_integer(INT64_MAX), true);
+        CHECK_FAILS(load(1, &s, NULL, &dg), &dg, "not from 0 to 2^53 - 1");
+        edit(keys[i], json_integer(-1), true);
+        CHECK(load(1, &s, NULL, &dg) == GW_ERR_FORMAT);
+        unlink(inside(1, "manifest.json"));
+        gw_diags_clear(&dg);
+    }
+    CHECK_OK(save(test_tmpdir(), 1, 7, &dg), &dg);
+    edit("batch", json_integer(0), true);
+    CHECK_FAILS(load(1, &s, NULL, &dg), &dg, "'step' is more than 'batch'");
+    gw_diags_release(&dg);
+}
+
+TEST(another_format_version_is_told_from_damage) {
+    gw_diags dg;
+    gw_diags_init(&dg);
+    state s;
+    CHECK_OK(save(test_tmpdir(), 1, 7, &dg), &dg);
+    edit("version", json_integer(GW_CHECKPOINT_VERSION + 1), false);
+    gw_status st = load(1, &s, NULL, &dg);
+    CHECK_FAILS(st, &dg, "format version");
+    CHECK_EQ(st, GW_ERR_UNSUPPORTED);
+    gw_diags_release(&dg);
+}
+
+TEST(a_manifest_that_is_a_directory_is_damage_with_a_name) {
+    gw_diags dg;
+    gw_diags_init(&dg);
+    gw_arena mem = {0};
+    gw_ckpt_list l;
+    CHECK_OK(gw_dir_make(inside(1, "manifest.json"), &dg), &dg);
+    CHECK_OK(gw_checkpoint_list(test_tmpdir(), &mem, &l, &dg), &dg);
+    CHECK(l.n == 1 && l.items[0].state == GW_CKPT_DAMAGED);
+    CHECK_MSG(strstr(l.items[0].why, "step-00000001/manifest.json"), "%s", l.items[0].why);
+    gw_arena_release(&mem);
     gw_diags_release(&dg);
 }
 

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A whole run: what it leaves in its directory, how it stops and continues.
 #include <jansson.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/io.h"          /* gw_file_read */
 #include "base/log.h"         /* gw_log_set_level */
 #include "base/str.h"         /* gw_str */
+#include "data/bpe_train.h"   /* gw_bpe_train */
 #include "file/json.h"        /* gw_json_read_file */
 #include "file/safetensors.h" /* gw_st_open */
 #include "harness.h"
@@ -13,6 +16,7 @@
 #include "train/loop.h"
 #include "train/metrics.h"
 #include "train/session.h"
+#include "train/weights.h" /* gw_weights_export */
 
 static gw_status train(const char *dir, bool resume, const char *const *sets,
                        const volatile sig_atomic_t *stop, json_t **summary, gw_diags *dg) {
@@ -137,7 +141,10 @@ TEST(a_stopped_run_continues_to_the_same_bits) {
     gw_status st = train(test_tmp_path("run"), false, NULL, &stop, &sum, &dg);
     CHECK_EQ(st, GW_ERR_INTERRUPTED);
     CHECK_EQ(gw_status_exit_code(st), 3);
-    CHECK(strstr(dg.last->hint, "--resume"));
+    char command[1400];
+    snprintf(command, sizeof command, "`gradwright train %s --out %s --resume`", in("config.yaml"),
+             test_tmp_path("run"));
+    CHECK_MSG(strstr(dg.last->hint, command), "%s", dg.last->hint);
     CHECK_STR(json_string_value(json_object_get(sum, "status")), "interrupted");
     json_decref(sum);
     CHECK_OK(train(test_tmp_path("run"), true, NULL, NULL, NULL, &dg), &dg);
@@ -170,6 +177,8 @@ TEST(a_diverging_run_is_an_error_and_its_checkpoint_intact) {
     CHECK_FAILS(st, &dg, "is not finite");
     CHECK_EQ(st, GW_ERR_NUMERIC);
     CHECK_EQ(gw_status_exit_code(st), 1);
+    CHECK(strstr(dg.last->hint, "is intact"));
+    CHECK(strstr(dg.last->hint, "set optimizer.clip_norm (it is off)"));
     gw_runfile rf;
     gw_session s;
     tiny_runfile(&rf, false, sets);
@@ -177,6 +186,141 @@ TEST(a_diverging_run_is_an_error_and_its_checkpoint_intact) {
     CHECK_OK(gw_session_open_params(&s, &rf, test_tmp_path("run"), false, &dg), &dg);
     CHECK(s.resumed >= 1);
     gw_session_close(&s);
+    gw_runfile_release(&rf);
+    gw_diags_release(&dg);
+}
+
+/* ---- the directory ---- */
+
+TEST(a_directory_in_use_is_refused) {
+    gw_diags dg;
+    gw_diags_init(&dg);
+    int lock = -1;
+    char owner[64];
+    CHECK_OK(train(test_tmp_path("run"), false, NULL, NULL, NULL, &dg), &dg);
+    CHECK(!gw_path_exists(in(".lock")));
+    CHECK_OK(gw_run_lock(test_tmp_path("run"), &lock, &dg), &dg);
+    gw_hash128 before = file_hash(in("metrics.jsonl"));
+    snprintf(owner, sizeof owner, "in use by process %ld", (long)getpid());
+    for (int resume = 0; resume < 2; resume++) {
+        gw_status st = train(test_tmp_path("run"), resume, NULL, NULL, NULL, &dg);
+        CHECK_FAILS(st, &dg, owner);
+        CHECK_EQ(st, GW_ERR_USAGE);
+        gw_diags_clear(&dg);
+    }
+    gw_hash128 after = file_hash(in("metrics.jsonl"));
+    CHECK(before.lo == after.lo);
+    gw_run_unlock(test_tmp_path("run"), lock);
+    CHECK_OK(train(test_tmp_path("run"), true, NULL, NULL, NULL, &dg), &dg);
+    gw_diags_release(&dg);
+}
+
+TEST(a_file_or_nothing_is_no_run_directory) {
+    gw_diags dg;
+    gw_diags_init(&dg);
+    CHECK_OK(gw_file_write_atomic(test_tmp_path("file"), "x", 1, &dg), &dg);
+    gw_status st = train(test_tmp_path("file"), false, NULL, NULL, NULL, &dg);
+    CHECK_FAILS(st, &dg, "this is a file");
+    CHECK_EQ(st, GW_ERR_USAGE);
+    gw_diags_clear(&dg);
+    CHECK_FAILS(train("", true, NULL, NULL, NULL, &dg), &dg, "empty name");
+    gw_diags_release(&dg);
+}
+
+TEST(resuming_a_finished_run_adds_nothing_to_its_metrics) {
+    gw_diags dg;
+    gw_diags_init(&dg);
+    CHECK_OK(train(test_tmp_path("run"), false, NULL, NULL, NULL, &dg), &dg);
+    gw_hash128 before = file_hash(in("metrics.jsonl"));
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(train(test_tmp_path("run"), true, NULL, NULL, NULL, &dg), &dg);
+    gw_hash128 after = file_hash(in("metrics.jsonl"));
+    CHECK(before.lo == after.lo && before.hi == after.hi);
+    gw_diags_release(&dg);
+}
+
+TEST(leftovers_of_a_killed_write_go_and_others_stay) {
+    gw_diags dg;
+    gw_diags_init(&dg);
+    CHECK_OK(train(test_tmp_path("run"), false, NULL, NULL, NULL, &dg), &dg);
+    CHECK_OK(gw_file_write_atomic(in("summary.json.tmp-77-ab-0"), "x", 1, &dg), &dg);
+    CHECK_OK(gw_file_write_atomic(in("mine.json.tmp-77-ab-0"), "x", 1, &dg), &dg);
+    CHECK_OK(train(test_tmp_path("run"), true, NULL, NULL, NULL, &dg), &dg);
+    CHECK(!gw_path_exists(in("summary.json.tmp-77-ab-0")));
+    CHECK(gw_path_exists(in("mine.json.tmp-77-ab-0")));
+    gw_diags_release(&dg);
+}
+
+/* A run file over the public model in BASE, with paths as they are given. */
+static void parse_from(gw_runfile *rf, const char *base, gw_diags *dg) {
+    gw_str text = {0};
+    gw_str_printf(&text,
+                  "model: {path: %s}\ndata: {train: train, valid: valid, tokenizer: tok.json}\n"
+                  "train: {steps: 2, seq_len: 24, micro_batch: 2, threads: 1, valid_batches: 1}\n",
+                  base);
+    CHECK_OK(gw_runfile_parse(rf, "from.yaml", gw_str_c(&text), (int64_t)text.len, NULL, 0, dg),
+             dg);
+    gw_str_release(&text);
+}
+
+static void write_base(gw_diags *dg) {
+    gw_runfile rf;
+    gw_session s;
+    gw_token_ids ids = {.bos = -1, .pad = -1};
+    tiny_runfile(&rf, false, NULL);
+    CHECK_OK(gw_session_open_params(&s, &rf, NULL, false, dg), dg);
+    CHECK_OK(gw_dir_make(test_tmp_path("base"), dg), dg);
+    CHECK_OK(gw_weights_export(s.x, &s.setup.model, s.setup.params, s.setup.nparams,
+                               test_tmp_path("base"), GW_F32, 0, &ids, dg),
+             dg);
+    gw_session_close(&s);
+    gw_runfile_release(&rf);
+}
+
+/* A tokenizer of single bytes, and one token that ends a text. */
+static void write_tokenizer(gw_diags *dg) {
+    static const char text[] = "a small wright makes every step plain";
+    gw_str json = {0};
+    gw_bpe_train_options o = {.vocab_size = 257};
+    CHECK_OK(gw_bpe_train_text(text, sizeof text - 1, &o, &json, NULL, dg), dg);
+    CHECK_OK(
+        gw_file_write_atomic(test_tmp_path("tok.json"), gw_str_c(&json), (int64_t)json.len, dg),
+        dg);
+    gw_str_release(&json);
+}
+
+TEST(a_run_is_read_when_what_it_began_from_is_gone) {
+    gw_diags dg;
+    gw_diags_init(&dg);
+    gw_runfile rf;
+    gw_session s;
+    json_t *sum = NULL;
+    gw_log_set_level(GW_LOG_QUIET);
+    write_base(&dg);
+    write_tokenizer(&dg);
+    CHECK(chdir(test_tmpdir()) == 0); /* relative paths, as people give them */
+    parse_from(&rf, "base", &dg);
+    gw_train_opts o = {.out_dir = "run"};
+    CHECK_OK(gw_train_run(&rf, &o, &sum, &dg), &dg);
+    json_decref(sum);
+    gw_runfile_release(&rf);
+    CHECK(gw_path_exists("run/tokenizer/tokenizer.json") &&
+          gw_path_exists("run/model/config.json"));
+    CHECK(rename("base", "base.gone") == 0 && rename("tok.json", "tok.gone") == 0);
+    CHECK(rename("run", "moved") == 0 && chdir("/") == 0);
+    CHECK_OK(gw_runfile_load(&rf, test_tmp_path("moved/config.yaml"), NULL, 0, &dg), &dg);
+    CHECK_STR(rf.data.train, test_tmp_path("train")); /* holds from any directory */
+    CHECK_OK(gw_session_open_params(&s, &rf, test_tmp_path("moved"), true, &dg), &dg);
+    CHECK_EQ(s.resumed, 2);
+    CHECK(s.setup.tokenizer);
+    gw_session_close(&s);
+    gw_runfile_release(&rf);
+    const char *sets[] = {"train.steps=3"};
+    CHECK_OK(gw_runfile_load(&rf, test_tmp_path("moved/config.yaml"), sets, 1, &dg), &dg);
+    gw_train_opts again = {.out_dir = test_tmp_path("moved"), .resume = true};
+    CHECK_OK(gw_train_run(&rf, &again, &sum, &dg), &dg);
+    CHECK_EQ(json_integer_value(json_object_get(sum, "steps")), 3);
+    json_decref(sum);
     gw_runfile_release(&rf);
     gw_diags_release(&dg);
 }

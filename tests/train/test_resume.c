@@ -4,13 +4,17 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/io.h"  /* gw_path_exists */
-#include "base/log.h" /* gw_log_set_level */
+#include "base/io.h"           /* gw_path_exists */
+#include "base/log.h"          /* gw_log_set_level */
+#include "file/json.h"         /* gw_json_read_file */
+#include "file/megatron_idx.h" /* gw_midx_writer */
 #include "harness.h"
 #include "tiny.h"
 #include "train/session.h"
@@ -211,6 +215,104 @@ TEST(a_run_file_of_another_run_is_refused_by_key) {
     }
 }
 
+/* Keys that only follow from the one that changed are not held against the run as well. */
+TEST(a_refused_key_is_named_without_its_followers) {
+    gw_runfile rf;
+    gw_session s;
+    open_session(&s, &rf, false, NULL, NULL);
+    save_at(&s, 1);
+    close_session(&s, &rf);
+    static const char *const cases[] = {"precision.compute=fp16", "optimizer.name=muon"};
+    for (size_t i = 0; i < GW_COUNT(cases); i++) {
+        const char *sets[] = {cases[i], NULL};
+        gw_diags dg;
+        gw_diags_init(&dg);
+        tiny_runfile(&rf, false, sets);
+        CHECK_FAILS(gw_session_open(&s, &rf, test_tmpdir(), &dg), &dg, "the checkpoint's run has");
+        CHECK_EQ(dg.nerrors, 1);
+        gw_runfile_release(&rf);
+        gw_diags_release(&dg);
+    }
+}
+
+TEST(a_checkpoint_of_a_newer_format_is_not_passed_over) {
+    const char *sets[] = {"checkpoint.keep_last=0", NULL};
+    gw_runfile rf;
+    gw_session s;
+    gw_diags dg;
+    gw_diags_init(&dg);
+    open_session(&s, &rf, false, sets, NULL);
+    save_at(&s, 1);
+    save_at(&s, 1);
+    close_session(&s, &rf);
+    const char *newest = test_tmp_path("checkpoints/step-00000002/manifest.json");
+    json_t *o = NULL;
+    CHECK_OK(gw_json_read_file(newest, 0, &o, &dg), &dg);
+    json_object_set_new(o, "version", json_integer(99));
+    CHECK_OK(gw_json_write_file(newest, o, 1, &dg), &dg);
+    json_decref(o);
+    tiny_runfile(&rf, false, sets);
+    gw_status st = gw_session_open(&s, &rf, test_tmpdir(), &dg);
+    CHECK_FAILS(st, &dg, "format version 99");
+    CHECK_EQ(st, GW_ERR_UNSUPPORTED);
+    CHECK(strstr(dg.last->where.file, "step-00000002"));
+    gw_runfile_release(&rf);
+    gw_diags_release(&dg);
+}
+
+/* Another token in the middle of a file, all lengths as they were. */
+static void change_middle(const char *path) {
+    int fd = open(path, O_RDWR);
+    struct stat st;
+    uint16_t t;
+    CHECK(fd >= 0 && fstat(fd, &st) == 0);
+    off_t at = st.st_size / 4 * 2;
+    CHECK(pread(fd, &t, 2, at) == 2);
+    t ^= 1;
+    CHECK(pwrite(fd, &t, 2, at) == 2);
+    close(fd);
+}
+
+TEST(replaced_training_data_is_refused_and_validation_data_noted) {
+    gw_runfile rf;
+    gw_session s;
+    gw_diags dg;
+    gw_diags_init(&dg);
+    open_session(&s, &rf, false, NULL, NULL);
+    save_at(&s, 1);
+    gw_arena mem = {0};
+    gw_ckpt_manifest *m = NULL;
+    CHECK_OK(gw_checkpoint_read(test_tmp_path("checkpoints/step-00000001"), &mem, &m, &dg), &dg);
+    CHECK_STR(m->meta.valid, s.valid_hash);
+    CHECK(strcmp(s.valid_hash, s.data_hash) != 0);
+    gw_arena_release(&mem);
+    close_session(&s, &rf);
+    char was[33];
+    change_middle(test_tmp_path("valid.bin"));
+    open_session(&s, &rf, false, NULL, test_tmpdir()); /* with a warning */
+    CHECK_EQ(s.resumed, 1);
+    memcpy(was, s.data_hash, sizeof was);
+    close_session(&s, &rf);
+    change_middle(test_tmp_path("train.bin"));
+    tiny_runfile(&rf, false, NULL);
+    CHECK_FAILS(gw_session_open(&s, &rf, test_tmpdir(), &dg), &dg, "training data is another");
+    CHECK(strstr(dg.last->detail, was));
+    gw_runfile_release(&rf);
+    gw_diags_release(&dg);
+}
+
+TEST(a_path_that_no_checkpoint_can_hold_is_refused_before_training) {
+    gw_runfile rf;
+    gw_session s;
+    gw_diags dg;
+    gw_diags_init(&dg);
+    tiny_runfile(&rf, false, NULL);
+    rf.data.valid = "caf\xe9";
+    CHECK_FAILS(gw_session_open(&s, &rf, NULL, &dg), &dg, "data.valid is not UTF-8");
+    gw_runfile_release(&rf);
+    gw_diags_release(&dg);
+}
+
 TEST(parameters_alone_are_those_of_the_run) {
     const char *sets[] = {"precision.compute=bf16", NULL};
     gw_runfile rf;
@@ -231,6 +333,53 @@ TEST(parameters_alone_are_those_of_the_run) {
     CHECK(is.lo == was.lo && is.hi == was.hi);
     CHECK_EQ(s.ntensors, s.setup.nparams);
     close_session(&s, &rf);
+    gw_diags_release(&dg);
+}
+
+static int count_whole(void) {
+    gw_arena mem = {0};
+    gw_ckpt_list l;
+    int n = 0;
+    CHECK(gw_checkpoint_list(test_tmpdir(), &mem, &l, NULL) == GW_OK);
+    for (int i = 0; i < l.n; i++) n += l.items[i].state == GW_CKPT_COMPLETE;
+    gw_arena_release(&mem);
+    return n;
+}
+
+/* Saves step after step, keeping one, until it is killed. */
+static void save_for_ever(const char *const *sets) {
+    gw_runfile rf;
+    gw_session s;
+    open_session(&s, &rf, false, sets, NULL);
+    for (;;) save_at(&s, 1);
+}
+
+TEST(a_run_is_read_while_it_goes_on_and_prunes) {
+    const char *sets[] = {"checkpoint.keep_last=1", "train.steps=1000000", NULL};
+    tiny_data();
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) save_for_ever(sets);
+    gw_log_set_level(GW_LOG_QUIET);
+    for (int i = 0; i < 2000 && count_whole() == 0; i++) usleep(5000);
+    gw_runfile rf;
+    gw_session s;
+    gw_diags dg;
+    gw_diags_init(&dg);
+    gw_status st = GW_OK;
+    int64_t last = -1;
+    for (int i = 0; i < 200 && st == GW_OK; i++) {
+        tiny_runfile(&rf, false, sets);
+        st = gw_session_open_params(&s, &rf, test_tmpdir(), false, &dg);
+        if (st == GW_OK && s.resumed < last) st = GW_ERR_FORMAT;
+        if (st == GW_OK) last = s.resumed;
+        if (st == GW_OK) gw_session_close(&s);
+        gw_runfile_release(&rf);
+    }
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    CHECK_OK(st, &dg);
+    CHECK(last > 1);
     gw_diags_release(&dg);
 }
 
@@ -320,6 +469,59 @@ TEST(planned_bytes_are_bound_bytes) {
     open_session(&s, &rf, false, sets, NULL);
     CHECK_EQ(gw_session_planned_bytes(&s), gw_session_arena_bytes(&s));
     close_session(&s, &rf);
+}
+
+/* Documents of one token each: every label is the first of its document. */
+static void write_labelless(const char *name) {
+    gw_midx_writer *w = NULL;
+    gw_diags dg;
+    gw_diags_init(&dg);
+    CHECK_OK(gw_midx_writer_new(test_tmp_path(name), 257, &w, &dg), &dg);
+    for (uint32_t i = 0; i < 300; i++) {
+        uint32_t token = i % 256;
+        CHECK_OK(gw_midx_writer_doc(w, &token, 1, &dg), &dg);
+    }
+    CHECK_OK(gw_midx_writer_finish(w, &dg), &dg);
+    gw_midx_writer_free(w);
+    gw_diags_release(&dg);
+}
+
+TEST(without_a_valid_label_there_is_no_loss) {
+    gw_runfile rf;
+    gw_session s;
+    gw_diags dg;
+    gw_diags_init(&dg);
+    gw_log_set_level(GW_LOG_QUIET);
+    write_labelless("blank");
+    tiny_runfile(&rf, false, NULL);
+    rf.data.train = rf.data.valid = test_tmp_path("blank");
+    CHECK_OK(gw_session_open(&s, &rf, NULL, &dg), &dg);
+    gw_session_step_result r;
+    CHECK_OK(gw_session_step(&s, &r, &dg), &dg);
+    CHECK(isnan(r.loss) && r.labels == 0 && s.step == 1);
+    gw_session_valid_result v;
+    CHECK_OK(gw_session_validate(&s, &v, &dg), &dg);
+    CHECK(isnan(v.loss) && isnan(v.bpb) && v.labels == 0);
+    close_session(&s, &rf);
+    gw_diags_release(&dg);
+}
+
+TEST(a_fixed_loss_scale_that_overflows_is_said_to_be_fixed) {
+    const char *sets[] = {"precision.compute=fp16", "precision.loss_scale=4294967296", NULL};
+    gw_runfile rf;
+    gw_session s;
+    gw_diags dg;
+    gw_diags_init(&dg);
+    open_session(&s, &rf, false, sets, NULL);
+    gw_session_step_result r;
+    gw_status st = GW_OK;
+    int n = 0;
+    for (; st == GW_OK && n < 2 * GW_SCALE_FIXED_PATIENCE; n++) st = gw_session_step(&s, &r, &dg);
+    CHECK_EQ(n, GW_SCALE_FIXED_PATIENCE);
+    CHECK_FAILS(st, &dg, "precision.loss_scale is fixed at");
+    CHECK(strstr(dg.last->hint, "no checkpoint was saved yet"));
+    close_session(&s, &rf);
+    gw_diags_release(&dg);
 }
 
 TEST(an_infinite_weight_is_named_by_step_and_op) {

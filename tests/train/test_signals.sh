@@ -37,12 +37,16 @@ wait_for_steps() { # DIR PID
     done
 }
 
-for signal in INT TERM; do
+for signal in INT TERM HUP; do
     rm -rf one
     # A shell's background jobs ignore SIGINT, which the program's own handler overrides.
     "$GW_BIN" train run.yaml --out one > one.out 2> one.log & pid=$!
     wait_for_steps one $pid
+    # A second process is kept out, whatever it was asked to do.
+    code=0; "$GW_BIN" train run.yaml --out one --resume > two.out 2> two.log || code=$?
+    [ $code -eq 2 ] && grep -q "in use by process $pid" two.log || { cat two.log; exit 1; }
     kill -$signal $pid
+    [ $signal != HUP ] || kill -HUP $pid # a closing terminal sends it twice
     code=0; wait $pid || code=$?
     [ $code -eq 3 ] || { echo "exit $code after SIG$signal, not 3"; cat one.log; exit 1; }
     ls one/checkpoints/step-*/manifest.json > /dev/null
@@ -55,6 +59,17 @@ step=$(sed -n 's/.*"step": \([0-9]*\).*/\1/p' one/metrics.jsonl | tail -1)
 "$GW_BIN" train run.yaml --out one --resume --json --set train.steps=$((step + 2)) > one.json 2> one.log
 grep -q "\"steps\": $((step + 2))" one.json
 [ "$(sed -n 's/.*"step": \([0-9]*\).*/\1/p' one/metrics.jsonl | sort -n | uniq -d | wc -l)" -eq 0 ]
+
+# A killed run leaves the lock's file, which holds nobody up, and perhaps half a checkpoint.
+"$GW_BIN" train run.yaml --out one --resume > one.out 2> one.log & pid=$!
+i=0; while ! grep -q "continuing after" one.log; do i=$((i + 1)); [ $i -lt 300 ] || exit 1; sleep 0.1; done
+kill -9 $pid; wait $pid || :
+mkdir one/checkpoints/step-00000001; : > one/checkpoints/step-00000001/rank-00000.safetensors.tmp.9
+step=$(ls one/checkpoints | sed -n 's/step-0*\([1-9][0-9]*\)$/\1/p' | sort -n | tail -1)
+"$GW_BIN" train one/config.yaml --out one --resume --set train.steps=$((step + 1)) > one.out 2> one.log
+[ ! -e one/checkpoints/step-00000001 ] && [ ! -e one/.lock ] || { ls -a one one/checkpoints; exit 1; }
+"$GW_BIN" train one/config.yaml --out one --resume > one.out 2> one.log
+grep -q "nothing to train" one.log
 
 # Two signals: stopped at once, with the status of a signal. Steps of this size take seconds.
 cat > slow.yaml <<'EOF'

@@ -19,7 +19,9 @@
 #include <dnnl.h>
 #include <omp.h>
 
-#include "base/panic.h" /* GW_ASSERT */
+#include "base/arena.h"    /* gw_mem_zalloc */
+#include "base/panic.h"    /* GW_ASSERT */
+#include "kernel/kernel.h" /* gw_machine */
 
 static const char *status_text(dnnl_status_t s) {
     switch (s) {
@@ -178,4 +180,15 @@ gw_status gw_dnnl_sgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const
     dnnl_status_t st =
         dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, 1.0f, a, lda, b, ldb, beta, c, ldc);
     return st == dnnl_success ? GW_OK : failed(dg, "sgemm", st);
+}
+
+void gw_kernel_warm(const gw_machine *m) {
+    enum { N = 1024 };
+    if (m->reference_only || m->count_only) return;
+    float *a = gw_mem_zalloc(sizeof(float) * N * N * 3);
+    omp_set_num_threads(m->threads);
+    for (int i = 0; i < 3; i++) /* each way the products of a step are oriented */
+        (void)dnnl_sgemm(i == 1 ? 'T' : 'N', i == 0 ? 'T' : 'N', N, N, N, 1.0f, a, N, a + N * N, N,
+                         0.0f, a + 2 * N * N, N);
+    gw_mem_free(a);
 }

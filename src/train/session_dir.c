@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// A run directory: who writes into it, and what it keeps of where it began.
+//
+// One process at a time writes into a run directory. Two would take turns at metrics.jsonl and
+// prune each other's checkpoints. The lock is flock on DIR/.lock, which the system releases however
+// the process ends, so a killed run never blocks its resumption. The file goes away with the run:
+// whoever gets the lock looks whether the file it holds is still the one of that name, and begins
+// again if not. A file system without locks gives a warning, and the run goes on without.
+//
+// A run that began from a public model needs that model's configuration and tokenizer whenever it
+// is generated from, exported or continued. Both are small, and copied at the start:
+//
+//   DIR/model/      config.json, and the tokenizer's files, where the run uses the model's own
+//   DIR/tokenizer/  the files of data.tokenizer, where that is a tokenizer.json or holds one
+//
+// so that a run directory can be read when the model has moved or the machine is another. A
+// .tiktoken file is not copied, since its name tells how it splits text; nor is the tokenizer
+// inside a GGUF file: these two must stay where they were.
+//
+// Files left by a write that was killed have names that only our writers give; they are removed
+// when the next run holds the lock.
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/io.h"       /* gw_path_join */
+#include "base/log.h"      /* gw_log_warn */
+#include "base/str.h"      /* gw_str_eq */
+#include "train/session.h" /* this module's contract */
+
+/* ---- the lock ---- */
+
+static gw_status in_use(const char *dir, int fd, gw_diags *dg) {
+    char owner[32] = "";
+    (void)!pread(fd, owner, sizeof owner - 1, 0);
+    owner[strspn(owner, "0123456789")] = 0;
+    gw_diag *g = gw_diag_add(dg, GW_ERROR, GW_ERR_USAGE, "run-in-use", (gw_where){.file = dir},
+                             "the directory is in use by process %s", *owner ? owner : "(unknown)");
+    gw_diag_hint(dg, g, "wait for that run, stop it, or choose another directory with --out");
+    return GW_ERR_USAGE;
+}
+
+/* Is the file behind fd still the one at `path`? */
+static bool is_at(int fd, const char *path) {
+    struct stat a, b;
+    return fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_ino == b.st_ino &&
+           a.st_dev == b.st_dev;
+}
+
+static void write_owner(int fd) {
+    char text[32];
+    int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
+    if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n)
+        gw_log_debug("the lock does not name its owner: %s", strerror(errno));
+}
+
+gw_status gw_run_lock(const char *dir, int *lock, gw_diags *dg) {
+    gw_arena mem = {0};
+    const char *path = gw_path_join(&mem, dir, ".lock");
+    gw_status st = GW_OK;
+    *lock = -1;
+    for (int fd = -1; st == GW_OK && fd < 0;) {
+        fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        if (fd < 0) {
+            st = GW_FAIL(dg, GW_ERR_IO, "file-create", "cannot create '%s': %s", path,
+                         strerror(errno));
+        } else if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+            if (is_at(fd, path)) write_owner(*lock = fd);
+        } else if (errno == EWOULDBLOCK) {
+            st = in_use(dir, fd, dg);
+        } else {
+            gw_log_warn("'%s' cannot be locked (%s): see that no other run writes there", dir,
+                        strerror(errno));
+            *lock = fd;
+        }
+        if (fd >= 0 && *lock < 0) {
+            close(fd);
+            fd = -1;
+        }
+    }
+    gw_arena_release(&mem);
+    return st;
+}
+
+void gw_run_unlock(const char *dir, int lock) {
+    if (lock < 0) return;
+    gw_arena mem = {0};
+    const char *path = gw_path_join(&mem, dir, ".lock");
+    if (is_at(lock, path)) unlink(path);
+    close(lock);
+    gw_arena_release(&mem);
+}
+
+/* ---- leftovers ---- */
+
+void gw_run_clean(const char *dir) {
+    static const char *const files[] = {"config.yaml",  "plan.json",  "metrics.jsonl",
+                                        "summary.json", "trace.json", "report.html"};
+    DIR *d = opendir(dir);
+    if (!d) return;
+    for (struct dirent *e; (e = readdir(d)) != NULL;)
+        for (size_t i = 0; i < GW_COUNT(files); i++) {
+            size_t n = strlen(files[i]);
+            if (gw_str_starts(e->d_name, files[i]) && gw_str_starts(e->d_name + n, ".tmp-"))
+                unlinkat(dirfd(d), e->d_name, 0);
+        }
+    closedir(d);
+}
+
+/* ---- copies ---- */
+
+static bool overridden(const gw_runfile *rf, const char *key) {
+    const char *file = gw_runfile_where(rf, key).file;
+    return file && gw_str_starts(file, "--set");
+}
+
+void gw_session_use_copies(gw_runfile *rf, const char *run_dir, bool always) {
+    gw_arena *a = &rf->arena;
+    const char *model = gw_path_join(a, run_dir, "model");
+    const char *tokenizer = gw_path_join(a, run_dir, "tokenizer");
+    if (rf->model.source == GW_RF_PATH && !overridden(rf, "model.path") &&
+        gw_path_exists(gw_path_join(a, model, "config.json"))) {
+        /* A GGUF file has its tokenizer inside, which the copy has not. */
+        bool prefer = always && !gw_str_ends(rf->model.path, ".gguf");
+        if (prefer || !gw_path_exists(rf->model.path)) rf->model.path = model;
+    }
+    if (rf->data.tokenizer && !gw_str_eq(rf->data.tokenizer, "bytes") &&
+        !overridden(rf, "data.tokenizer") &&
+        gw_path_exists(gw_path_join(a, tokenizer, "tokenizer.json")) &&
+        (always || !gw_path_exists(rf->data.tokenizer)))
+        rf->data.tokenizer = tokenizer;
+}
+
+/* Copies a file, unless the copy is there and equal. */
+static gw_status copy(const char *from, const char *to, gw_diags *dg) {
+    enum { MOST = 1 << 30 };
+    gw_str is = {0}, was = {0};
+    gw_status st = gw_file_read(from, MOST, &is, dg);
+    bool same = st == GW_OK && gw_path_exists(to) && gw_file_read(to, MOST, &was, NULL) == GW_OK &&
+                was.len == is.len && memcmp(gw_str_c(&was), gw_str_c(&is), is.len) == 0;
+    if (st == GW_OK && !same) st = gw_file_write_atomic(to, gw_str_c(&is), (int64_t)is.len, dg);
+    gw_str_release(&is);
+    gw_str_release(&was);
+    return st;
+}
+
+/* The files that stand beside a tokenizer.json, `first` being that one; absent ones are left out.
+ */
+static gw_status copy_tokenizer(const char *first, const char *dir, const char *to, gw_arena *mem,
+                                gw_diags *dg) {
+    static const char *const beside[] = {"tokenizer_config.json", "special_tokens_map.json",
+                                         "generation_config.json", "chat_template.jinja"};
+    GW_TRY(gw_dir_make(to, dg));
+    GW_TRY(copy(first, gw_path_join(mem, to, "tokenizer.json"), dg));
+    for (size_t i = 0; i < GW_COUNT(beside); i++) {
+        const char *from = gw_path_join(mem, dir, beside[i]);
+        if (gw_path_exists(from)) GW_TRY(copy(from, gw_path_join(mem, to, beside[i]), dg));
+    }
+    return GW_OK;
+}
+
+static gw_status keep_tokenizer(const gw_runfile *rf, const char *run_dir, gw_arena *mem,
+                                gw_diags *dg) {
+    const char *t = rf->data.tokenizer, *to = gw_path_join(mem, run_dir, "tokenizer");
+    if (!t || gw_str_eq(t, "bytes")) return GW_OK;
+    if (gw_path_is_dir(t)) {
+        const char *first = gw_path_join(mem, t, "tokenizer.json");
+        return gw_path_exists(first) ? copy_tokenizer(first, t, to, mem, dg) : GW_OK;
+    }
+    if (!gw_str_ends(t, ".json")) return GW_OK;
+    const char *slash = strrchr(t, '/');
+    const char *dir = slash ? gw_arena_strndup(mem, t, (size_t)(slash - t) + 1) : ".";
+    return copy_tokenizer(t, dir, to, mem, dg);
+}
+
+static gw_status keep_model(const gw_runfile *rf, const char *run_dir, gw_arena *mem,
+                            gw_diags *dg) {
+    const char *path = rf->model.path, *to = gw_path_join(mem, run_dir, "model");
+    if (rf->model.source != GW_RF_PATH) return GW_OK;
+    GW_TRY(gw_dir_make(to, dg));
+    if (gw_str_ends(path, ".gguf")) {
+        gw_hf_config *c = gw_mem_zalloc(sizeof *c);
+        gw_status st = gw_setup_read_config(path, c, NULL);
+        if (st == GW_OK) st = gw_hf_config_write(c, to, dg);
+        gw_mem_free(c);
+        return st;
+    }
+    GW_TRY(copy(gw_path_join(mem, path, "config.json"), gw_path_join(mem, to, "config.json"), dg));
+    const char *first = gw_path_join(mem, path, "tokenizer.json");
+    if (rf->data.tokenizer || !gw_path_exists(first)) return GW_OK;
+    return copy_tokenizer(first, path, to, mem, dg);
+}
+
+gw_status gw_session_keep_copies(const gw_runfile *rf, const char *run_dir, gw_diags *dg) {
+    gw_arena mem = {0};
+    gw_status st = keep_model(rf, run_dir, &mem, dg);
+    if (st == GW_OK) st = keep_tokenizer(rf, run_dir, &mem, dg);
+    if (st != GW_OK) gw_diag_frame(dg, "keeping a copy of what the run begins from");
+    gw_arena_release(&mem);
+    return st;
+}
