@@ -54,7 +54,8 @@ typedef struct tally {
 } tally;
 
 static const char *figure(char buf[24], int64_t n) {
-    snprintf(buf, 24, n ? "%lld" : "", (long long)n);
+    buf[0] = 0;
+    if (n) snprintf(buf, 24, "%lld", (long long)n);
     return buf;
 }
 

@@ -192,7 +192,7 @@ static void vjp(gw_vjp *v) {
 
 /* log of the sum of exp over the visible keys, the largest score taken out. */
 static double log_sum_exp(const view *w, int64_t b, int64_t i, int64_t h) {
-    double most = -INFINITY, sum = 0;
+    double most = -HUGE_VAL, sum = 0;
     for (int64_t j = 0; j < w->s; j++)
         if (sees(w, b, i, j)) most = fmax(most, score(w, b, i, j, h));
     for (int64_t j = 0; j < w->s; j++)

@@ -92,7 +92,7 @@ static double score(const gw_kargs *k, const view *w, int64_t q, int64_t row) {
 
 /* o[q .. q + width) from the query at element q. Scores are computed again for each use. */
 static void attend(const gw_kargs *k, const view *w, int64_t q) {
-    double top = -INFINITY, sum = 0;
+    double top = -HUGE_VAL, sum = 0;
     for (int64_t j = w->first; j <= w->last; j++) top = GW_MAX(top, score(k, w, q, j));
     for (int64_t j = w->first; j <= w->last; j++) sum += exp(score(k, w, q, j) - top);
     for (int64_t i = 0; i < w->width; i++) {

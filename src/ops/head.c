@@ -76,7 +76,7 @@ static int64_t label_of(const gw_kargs *k, int64_t r) {
 
 /* lse of a row in one pass: the sum is rescaled whenever a larger logit turns up. */
 static double row_lse(const gw_kargs *k, int64_t r) {
-    double most = -INFINITY, sum = 0;
+    double most = -HUGE_VAL, sum = 0;
     for (int64_t c = 0; c < k->in[1].dims[0]; c++) {
         double z = logit(k, r, c);
         if (z > most) {

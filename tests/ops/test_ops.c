@@ -584,7 +584,7 @@ TEST(cast_rounds_to_nearest_even) {
     static const double x[6] = {1 + 0x1p-8,    1 + 0x3p-8, 1 + 0x1p-8 + 0x1p-20,
                                 -(1 + 0x1p-8), 65520,      1 + 0x1p-11};
     static const double bf16[6] = {1, 1 + 0x1p-6, 1 + 0x1p-7, -1, 65536, 1};
-    static const double f16[6] = {1 + 0x1p-8, 1 + 0x3p-8, 1 + 0x1p-8, -(1 + 0x1p-8), INFINITY, 1};
+    static const double f16[6] = {1 + 0x1p-8, 1 + 0x3p-8, 1 + 0x1p-8, -(1 + 0x1p-8), HUGE_VAL, 1};
     bench t;
     bench_init(&t);
     gw_vid v = leaf(&t, GW_F32, "d6");

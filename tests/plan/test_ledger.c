@@ -10,11 +10,10 @@ static const char *const families[] = {
     "family: gpt2, layers: 3, hidden: 64, heads: 4, vocab: 257, dropout: 0.1",
     "family: llama, layers: 3, hidden: 64, heads: 4, kv_heads: 2, ffn: 96, vocab: 257",
     "family: qwen2, layers: 2, hidden: 64, heads: 4, kv_heads: 1, ffn: 160, vocab: 131",
-    "family: qwen3, layers: 2, hidden: 48, heads: 4, kv_heads: 2, head_dim: 16, ffn: 96, vocab: "
-    "99, "
-    "tie_embeddings: true",
-    "family: mistral, layers: 2, hidden: 64, heads: 4, kv_heads: 2, ffn: 96, vocab: 257, "
-    "sliding_window: 16",
+    ("family: qwen3, layers: 2, hidden: 48, heads: 4, kv_heads: 2, head_dim: 16, ffn: 96, "
+     "vocab: 99, tie_embeddings: true"),
+    ("family: mistral, layers: 2, hidden: 64, heads: 4, kv_heads: 2, ffn: 96, vocab: 257, "
+     "sliding_window: 16"),
 };
 static const char *const precisions[] = {
     "compute: fp32",

@@ -44,7 +44,7 @@ for signal in INT TERM HUP; do
     wait_for_steps one $pid
     # A second process is kept out, whatever it was asked to do.
     code=0; "$GW_BIN" train run.yaml --out one --resume > two.out 2> two.log || code=$?
-    [ $code -eq 2 ] && grep -q "in use by process $pid" two.log || { cat two.log; exit 1; }
+    if [ $code -ne 2 ] || ! grep -q "in use by process $pid" two.log; then cat two.log; exit 1; fi
     kill -$signal $pid
     [ $signal != HUP ] || kill -HUP $pid # a closing terminal sends it twice
     code=0; wait $pid || code=$?
@@ -65,9 +65,9 @@ grep -q "\"steps\": $((step + 2))" one.json
 i=0; while ! grep -q "continuing after" one.log; do i=$((i + 1)); [ $i -lt 300 ] || exit 1; sleep 0.1; done
 kill -9 $pid; wait $pid || :
 mkdir one/checkpoints/step-00000001; : > one/checkpoints/step-00000001/rank-00000.safetensors.tmp.9
-step=$(ls one/checkpoints | sed -n 's/step-0*\([1-9][0-9]*\)$/\1/p' | sort -n | tail -1)
+step=$(find one/checkpoints -mindepth 1 -maxdepth 1 -printf '%f\n' | sed -n 's/step-0*\([1-9][0-9]*\)$/\1/p' | sort -n | tail -1)
 "$GW_BIN" train one/config.yaml --out one --resume --set train.steps=$((step + 1)) > one.out 2> one.log
-[ ! -e one/checkpoints/step-00000001 ] && [ ! -e one/.lock ] || { ls -a one one/checkpoints; exit 1; }
+if [ -e one/checkpoints/step-00000001 ] || [ -e one/.lock ]; then ls -a one one/checkpoints; exit 1; fi
 "$GW_BIN" train one/config.yaml --out one --resume > one.out 2> one.log
 grep -q "nothing to train" one.log
 
