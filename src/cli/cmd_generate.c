@@ -103,6 +103,7 @@ static void report(output *o) {
     double per_s = o->decode_s > 0 ? (double)o->new_tokens / o->decode_s : 0;
     if (!o->json) {
         fputc('\n', o->cli->out);
+        fflush(o->cli->out); /* the log is another stream */
         gw_log_info(
             "%lld prompt token%s in %.2f s, %lld new in %.2f s (%.1f tokens/s), stopped by %s",
             (long long)o->prompt_tokens, o->prompt_tokens == 1 ? "" : "s", o->prefill_s,

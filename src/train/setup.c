@@ -139,6 +139,7 @@ static void compile_options(gw_setup *s) {
                                        .ops = rf->recompute.ops.items,
                                        .nops = (int)rf->recompute.ops.count,
                                        .budget_bytes = rf->recompute.budget};
+    o->reproducer_dir = "."; /* where a pass that breaks its contract leaves its input */
     o->params = s->infos;
     o->nparams = s->nparams;
     o->workspace = gw_exec_workspace;
