@@ -4,6 +4,7 @@
 // is traced to its op.
 #include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "../harness.h"
