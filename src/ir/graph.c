@@ -23,55 +23,24 @@
 
 /* ---- names of enums ---- */
 
-const char *gw_role_name(gw_role r) {
-    static const char *const names[] = {
 #define X(id, text) text,
-        GW_ROLES(X)
+static const char *const role_names[] = {GW_ROLES(X)};
+static const char *const cause_names[] = {GW_CAUSES(X)};
+static const char *const mem_names[] = {GW_MEMS(X)};
+static const char *const phase_names[] = {GW_PHASES(X)};
+static const char *const stream_names[] = {GW_STREAMS(X)};
 #undef X
-    };
-    GW_ASSERT(r < GW_ROLE_COUNT);
-    return names[r];
+
+static const char *name_of(const char *const *names, unsigned count, unsigned i) {
+    GW_ASSERT(i < count);
+    return names[i];
 }
 
-const char *gw_cause_name(gw_cause c) {
-    static const char *const names[] = {
-#define X(id, text) text,
-        GW_CAUSES(X)
-#undef X
-    };
-    GW_ASSERT(c < GW_CAUSE_COUNT);
-    return names[c];
-}
-
-const char *gw_mem_name(gw_mem m) {
-    static const char *const names[] = {
-#define X(id, text) text,
-        GW_MEMS(X)
-#undef X
-    };
-    GW_ASSERT(m < GW_MEM_COUNT);
-    return names[m];
-}
-
-const char *gw_phase_name(gw_phase p) {
-    static const char *const names[] = {
-#define X(id, text) text,
-        GW_PHASES(X)
-#undef X
-    };
-    GW_ASSERT(p < GW_PHASE_COUNT);
-    return names[p];
-}
-
-const char *gw_stream_name(gw_stream s) {
-    static const char *const names[] = {
-#define X(id, text) text,
-        GW_STREAMS(X)
-#undef X
-    };
-    GW_ASSERT(s < GW_STREAM_COUNT);
-    return names[s];
-}
+const char *gw_role_name(gw_role r) { return name_of(role_names, GW_ROLE_COUNT, r); }
+const char *gw_cause_name(gw_cause c) { return name_of(cause_names, GW_CAUSE_COUNT, c); }
+const char *gw_mem_name(gw_mem m) { return name_of(mem_names, GW_MEM_COUNT, m); }
+const char *gw_phase_name(gw_phase p) { return name_of(phase_names, GW_PHASE_COUNT, p); }
+const char *gw_stream_name(gw_stream s) { return name_of(stream_names, GW_STREAM_COUNT, s); }
 
 /* ---- life ---- */
 
