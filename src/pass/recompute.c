@@ -11,9 +11,8 @@
 //   none       nothing                     selective  attention: its output and log-sum-exp
 //   full       every op inside a layer     ops        the named ops inside layers
 //   budget     the cheapest set, by predicted seconds per byte saved, that keeps the arena within a
-//   number
-//              of bytes: one fixed list of candidates (layer, op), of which a prefix is chosen by
-//              bisection against the true total that place finds
+//              number of bytes: one fixed list of candidates (layer, op), of which a prefix is
+//              chosen by bisection against the true total that place finds
 //
 // The prediction behind the order of the list is a roofline with one rate and one bandwidth; only
 // the order matters, and it is the same on every machine so that plans agree.
