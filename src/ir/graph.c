@@ -187,14 +187,25 @@ int64_t gw_type_local_dim(const gw_type *t, int i, const gw_mesh *m, int64_t ran
     return gw_shard_length(&s);
 }
 
+static gw_shard flat_part(const gw_type *t, const gw_mesh *m, int64_t rank) {
+    uint8_t axes[GW_MAX_AXES];
+    int n = 0;
+    for (int a = 0; a < m->naxes; a++)
+        if (t->flat_axes >> a & 1u) axes[n++] = (uint8_t)a;
+    gw_shard s = {.kind = GW_SHARD_FLAT, .size = gw_type_elems(t)};
+    part_of(m, axes, n, rank, &s);
+    return s;
+}
+
+int64_t gw_type_flat_first(const gw_type *t, const gw_mesh *m, int64_t rank) {
+    if (!t->flat) return 0;
+    gw_shard s = flat_part(t, m, rank);
+    return gw_shard_length(&s) > 0 ? gw_shard_global(&s, 0) : 0;
+}
+
 int64_t gw_type_local_elems(const gw_type *t, const gw_mesh *m, int64_t rank) {
     if (t->flat) {
-        uint8_t axes[GW_MAX_AXES];
-        int n = 0;
-        for (int a = 0; a < m->naxes; a++)
-            if (t->flat_axes >> a & 1u) axes[n++] = (uint8_t)a;
-        gw_shard s = {.kind = GW_SHARD_FLAT, .size = gw_type_elems(t)};
-        part_of(m, axes, n, rank, &s);
+        gw_shard s = flat_part(t, m, rank);
         return gw_shard_length(&s);
     }
     int64_t n = 1;
@@ -362,6 +373,33 @@ void gw_graph_add_state(gw_graph *g, gw_vid start, gw_vid end) {
 gw_vid gw_value_root(const gw_graph *g, gw_vid v) {
     while (g->values.items[v].tie != GW_NONE) v = g->values.items[v].tie;
     return v;
+}
+
+static int64_t bucket_of(const gw_graph *g, const gw_op *o) {
+    const gw_opdef *def = gw_op_def(g, o);
+    if (!(def->traits & GW_OP_COLLECTIVE)) return 0;
+    for (int i = 0; i < def->nattrs; i++)
+        if (strcmp(def->attrs[i].name, "bucket") == 0) return gw_op_attr(g, o, i).i;
+    return 0;
+}
+
+void gw_graph_bucket(const gw_graph *g, gw_oid o, int64_t *first, int64_t *last) {
+    *first = *last = o;
+    const gw_op *op = &g->ops.items[o];
+    int64_t id = bucket_of(g, op);
+    if (id == 0) return;
+    while (*first > 0 && g->ops.items[*first - 1].code == op->code &&
+           bucket_of(g, &g->ops.items[*first - 1]) == id)
+        --*first;
+    while (*last + 1 < g->ops.count && g->ops.items[*last + 1].code == op->code &&
+           bucket_of(g, &g->ops.items[*last + 1]) == id)
+        ++*last;
+}
+
+int64_t gw_value_view_bytes(const gw_graph *g, gw_vid v, int64_t rank) {
+    const gw_type *t = gw_type_of(g, v);
+    if (!t->flat || gw_type_of(g, gw_value_root(g, v))->flat) return 0;
+    return gw_type_flat_first(t, &g->mesh, rank) * gw_dtype_bits((gw_dtype)t->dtype) / 8;
 }
 
 gw_vid gw_graph_find(const gw_graph *g, gw_role role, const char *name) {

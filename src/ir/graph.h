@@ -8,7 +8,9 @@
 // gw_graph.table.
 //
 // Rates. A `step` op runs once a step, an `mb` op once per micro-batch. Program order is: step ops
-// before the loop, mb ops, step ops after the loop. An mb op that ties its output to a step-rate
+// before the loop, mb ops, step ops after the loop. A step op that stands between mb ops runs in
+// the last iteration only (a reduction of finished gradients); no mb op reads what it makes. An mb
+// op that ties its output to a step-rate
 // input is an accumulation carried around the loop: the bytes are those of the step-rate value, and
 // step ops after the loop read the final sum through the mb op's output.
 //
@@ -28,7 +30,7 @@
 
 #define GW_NONE         UINT32_MAX
 #define GW_MAX_DIMS     6
-#define GW_MAX_DIM_AXES 5
+#define GW_MAX_DIM_AXES 14
 
 typedef uint32_t gw_vid; /* value id */
 typedef uint32_t gw_oid; /* op id */
@@ -204,6 +206,8 @@ int64_t gw_type_elems(const gw_type *t); /* global; 1 for a scalar */
 /* Elements and bytes that `rank` holds under the placement. */
 int64_t gw_type_local_elems(const gw_type *t, const gw_mesh *m, int64_t rank);
 int64_t gw_type_local_bytes(const gw_type *t, const gw_mesh *m, int64_t rank);
+/* Index in the whole tensor of the first element that `rank` holds of a flat type; 0 of others. */
+int64_t gw_type_flat_first(const gw_type *t, const gw_mesh *m, int64_t rank);
 /* Local length of dimension i. */
 int64_t gw_type_local_dim(const gw_type *t, int i, const gw_mesh *m, int64_t rank);
 
@@ -237,6 +241,12 @@ static inline const gw_type *gw_type_of(const gw_graph *g, gw_vid v) {
 }
 /* The first value of a chain of ties: the owner of the bytes. */
 gw_vid gw_value_root(const gw_graph *g, gw_vid v);
+/* Bytes between the root's first byte and v's on `rank`: not 0 only where v is a flat part that
+ * lies inside its whole root (a view). */
+int64_t gw_value_view_bytes(const gw_graph *g, gw_vid v, int64_t rank);
+/* The ops fused with op o into one collective: neighbours with its opcode and its `bucket`
+ * attribute, which is not 0. Alone: *first == *last == o. Cost: the size of the bucket. */
+void gw_graph_bucket(const gw_graph *g, gw_oid o, int64_t *first, int64_t *last);
 /* Finds a leaf by role and name, or GW_NONE. Linear: for builders and tests. */
 gw_vid gw_graph_find(const gw_graph *g, gw_role role, const char *name);
 

@@ -13,7 +13,7 @@
 #define GW_MAX_AXES 32
 
 typedef struct gw_axis {
-    char name[12]; /* "dp.0" */
+    char name[20]; /* "dp.0" */
     int32_t size;  /* a prime */
 } gw_axis;
 

@@ -106,6 +106,8 @@ typedef struct gw_tensor {
     int ndim;
     int64_t dims[GW_MAX_DIMS];
     int64_t elems;
+    int64_t first; /* index in the whole tensor of element 0 of a flat part (elements 0.. follow
+                      it); 0 of a tensor that is whole or cut along dimensions */
 } gw_tensor;
 
 /* The arguments of a kernel. An absent optional input has data NULL and elems 0. */
@@ -134,6 +136,14 @@ struct gw_cases;
 #define GW_OP_LOSS       0x80u /* output 0 is a loss sum; vjp fuses forward and backward (BW) */
 #define GW_OP_COLLECTIVE 0x100u
 #define GW_OP_NODIFF     0x200u /* never on a gradient path (ids, tables, optimizer) */
+#define GW_OP_VIEW                                                                                 \
+    0x400u /* output 0 may be tied to input 0 though their local bytes differ: one is a flat part, \
+              where it lies in the whole */
+#define GW_OP_FLAT                                                                                 \
+    0x800u /* indifferent to shape (elementwise, or a sum over everything): works on flat parts */
+
+#define GW_OP_BATCH_DEPENDENT                                                                      \
+    0x2000u /* its result for one sample depends on the others: cutting a batch changes it */
 
 typedef struct gw_opdef {
     const char *name;

@@ -34,6 +34,7 @@ typedef struct checker {
     uint8_t *declared; /* by value: 1 once an op or a leaf declares it */
     gw_oid *last_read; /* by value: the last op that reads it, GW_NONE if none */
     gw_vid *successor; /* by value: what takes over its bytes, GW_NONE if nothing does */
+    gw_oid loop_first; /* GW_NONE: no loop */
 } checker;
 
 /* ---- saying what is wrong ---- */
@@ -324,6 +325,12 @@ static gw_status check_uses(checker *c, gw_oid id) {
             return bad_op(c, id, "reads %%%u, a workspace", v);
         c->last_read[v] = id;
     }
+    for (int i = 0; o->rate == GW_RATE_MB && i < o->nin; i++) {
+        gw_vid v = gw_op_in(g, o, i);
+        gw_oid def = v == GW_NONE ? GW_NONE : g->values.items[v].def;
+        if (def != GW_NONE && g->ops.items[def].rate == GW_RATE_STEP && def > c->loop_first)
+            return bad_op(c, id, "reads %%%u, which is made in the last iteration only", v);
+    }
     for (int i = 0; i < o->nafter; i++)
         if (g->edges.items[o->after + (uint32_t)i] >= id)
             return bad_op(c, id, "waits for op %u, which is not before it",
@@ -334,19 +341,14 @@ static gw_status check_uses(checker *c, gw_oid id) {
     return GW_OK;
 }
 
-/* step ops, mb ops, step ops. */
+/* The loop is what stands between the first and the last mb op; step ops in it run in the last
+ * iteration. */
 static gw_status check_order(checker *c) {
     const gw_graph *g = c->g;
-    bool in_loop = false, past_loop = false;
-    for (int64_t i = 0; i < g->ops.count; i++) {
-        bool mb = g->ops.items[i].rate == GW_RATE_MB;
-        past_loop |= in_loop && !mb;
-        in_loop |= mb;
-        if (mb && past_loop)
-            return bad_op(c, (gw_oid)i,
-                          "a micro-batch op stands after the step ops that follow the loop");
-        GW_TRY(check_uses(c, (gw_oid)i));
-    }
+    c->loop_first = GW_NONE;
+    for (int64_t i = g->ops.count; i-- > 0;)
+        if (g->ops.items[i].rate == GW_RATE_MB) c->loop_first = (gw_oid)i;
+    for (int64_t i = 0; i < g->ops.count; i++) GW_TRY(check_uses(c, (gw_oid)i));
     return GW_OK;
 }
 
@@ -380,9 +382,15 @@ static gw_status check_tie(checker *c, gw_oid id, int i) {
     if (old == GW_NONE) return GW_OK;
     if (!reads(g, o, old)) return bad_op(c, id, "output %d is tied to %%%u, no input", i, old);
     const gw_value *x = &g->values.items[v], *y = &g->values.items[old];
-    if (x->mem != y->mem ||
-        gw_type_local_bytes(&x->type, &g->mesh, 0) != gw_type_local_bytes(&y->type, &g->mesh, 0))
+    bool view = i == 0 && (gw_op_def(g, o)->traits & GW_OP_VIEW) && old == gw_op_in(g, o, 0) &&
+                x->type.dtype == y->type.dtype;
+    if (x->mem != y->mem || (!view && gw_type_local_bytes(&x->type, &g->mesh, 0) !=
+                                          gw_type_local_bytes(&y->type, &g->mesh, 0)))
         return bad_op(c, id, "output %d is tied to %%%u, which has other bytes", i, old);
+    gw_vid root = gw_value_root(g, old);
+    if (view && gw_type_local_bytes(&x->type, &g->mesh, 0) >
+                    gw_type_local_bytes(gw_type_of(g, root), &g->mesh, 0))
+        return bad_op(c, id, "output %d is tied to %%%u, whose bytes are too few", i, root);
     if (c->successor[old] != GW_NONE)
         return bad_op(c, id, "%%%u is taken over twice, also by %%%u", old, c->successor[old]);
     c->successor[old] = v;

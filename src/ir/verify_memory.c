@@ -12,7 +12,8 @@
 //     runs more than once: what one iteration reads, the next reads again. Accumulators are the
 //     case where the loop writes too;
 //   - micro-batch-rate memory lives within one iteration;
-//   - workspace lives during its op.
+//   - workspace lives during its op;
+//   - a bucket is one collective: what its ops touch lives from its first op to its last.
 //
 // The sweep goes through intervals by their beginnings and keeps the live ones in order of offset.
 // While no two overlap, a new one can only collide with its neighbours in that order, so two
@@ -144,15 +145,29 @@ static void begin_values(lives *l) {
     }
 }
 
+static void touch_op(lives *l, const gw_op *o, int64_t at) {
+    for (int k = 0; k < o->nin; k++)
+        if (gw_op_in(l->g, o, k) != GW_NONE) touch(l, gw_op_in(l->g, o, k), at);
+    for (int k = 0; k < o->nout; k++) touch(l, gw_op_out(l->g, o, k), at);
+    if (o->work != GW_NONE) touch(l, o->work, at);
+}
+
 static void touch_all(lives *l) {
-    const gw_graph *g = l->g;
     for (int64_t i = 0; i < l->nops; i++) {
-        const gw_op *o = &g->ops.items[i];
-        for (int k = 0; k < o->nin; k++)
-            if (gw_op_in(g, o, k) != GW_NONE) touch(l, gw_op_in(g, o, k), i);
-        for (int k = 0; k < o->nout; k++) touch(l, gw_op_out(g, o, k), i);
-        if (o->work != GW_NONE) touch(l, o->work, i);
+        const gw_op *o = &l->g->ops.items[i];
+        touch_op(l, o, i);
+        int64_t first = i, last = i;
+        gw_graph_bucket(l->g, (gw_oid)i, &first, &last);
+        if (first == last) continue;
+        touch_op(l, o, first);
+        touch_op(l, o, last);
     }
+}
+
+/* Memory of a step op inside the loop, which runs in the last iteration alone. */
+static bool born_in_loop(const lives *l, gw_vid root) {
+    gw_oid def = l->g->values.items[root].def;
+    return def != GW_NONE && def > l->loop_first && def < l->loop_last;
 }
 
 static void extend(lives *l) {
@@ -165,8 +180,11 @@ static void extend(lives *l) {
         bool repeats = l->g->micro_batches != 1;
         bool result = x->name && x->def != GW_NONE && x->role != GW_ROLE_GRAD;
         if (result) p->end = GW_MAX(p->end, step ? l->nops : l->loop_last);
-        if (step && p->in_loop && repeats) p->end = GW_MAX(p->end, l->loop_last);
-        if (step && p->in_loop && repeats) p->start = GW_MIN(p->start, l->loop_first);
+        bool last_only = born_in_loop(l, l->root[v]); /* no iteration reads it again */
+        if (step && p->in_loop && repeats && !last_only) {
+            p->end = GW_MAX(p->end, l->loop_last);
+            p->start = GW_MIN(p->start, l->loop_first);
+        }
     }
 }
 

@@ -46,6 +46,7 @@ static void bind_one(gw_tensor *t, const gw_graph *g, gw_vid v, void *data, int6
     t->data = data;
     t->dtype = (gw_dtype)type->dtype;
     t->elems = gw_type_local_elems(type, &g->mesh, rank);
+    t->first = gw_type_flat_first(type, &g->mesh, rank);
     if (type->flat) {
         t->ndim = 1;
         t->dims[0] = t->elems;

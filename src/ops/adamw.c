@@ -102,7 +102,7 @@ static void reference(const gw_kargs *k) {
             step_f32(&f, x);
         if (stochastic)
             ((gw_bf16 *)p->data)[i] =
-                gw_bf16_from_f32_stochastic((float)x[0], gw_rng_u32(key, (uint64_t)i));
+                gw_bf16_from_f32_stochastic((float)x[0], gw_rng_u32(key, (uint64_t)(p->first + i)));
         else
             gw_ref_set(p, i, x[0]);
         gw_ref_set(&k->out[1], i, x[2]);
@@ -157,7 +157,7 @@ const gw_opdef gw_opdef_adamw = {
     .doc =
         "a step of AdamW in place, as torch.optim.AdamW; optionally rounding bf16 stochastically",
     .signature = "*,*,*,*,,,,->*,*,*",
-    .traits = GW_OP_NODIFF | GW_OP_OPTIMIZER | GW_OP_RANDOM,
+    .traits = GW_OP_NODIFF | GW_OP_OPTIMIZER | GW_OP_RANDOM | GW_OP_FLAT,
     .nin = 8,
     .nout = 3,
     .noptional = 0,

@@ -53,6 +53,9 @@
 //   muon p, g, m, factor, ok, lr  -> p', m'  {rows: leading dims that form rows; momentum=0.95 nesterov=true
 //     ns_steps=5 decay}; torch.optim.Muon with adjust_lr_fn "match_rms_adamw" (0.2 * sqrt(max(rows, cols))), Newton-Schulz
 //     coefficients 3.4445, -4.7750, 2.0315, in float32
+//   all_reduce, reduce_scatter, all_gather x -> y  {wire bucket algorithm}; slice x -> y: the same tensor in another
+//     placement, which the types of x and y tell
+//   accumulate x, acc?  -> y = acc + x
 //
 // Statistics (rstd, mean, lse, loss) are f32, and f64 beside f64 values. Gradients flow through output 0 of an op; the further
 // outputs are statistics for its own backward, and dout of them is GW_NONE.

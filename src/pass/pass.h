@@ -44,6 +44,22 @@ typedef struct gw_recompute_opts {
     int64_t budget_bytes;
 } gw_recompute_opts;
 
+/* How a training step is laid over the data-parallel sub-axes of the mesh (groups dp_replicate and
+ * dp: replicas, and what is sharded over). Zeroes mean plain data parallelism. */
+typedef struct gw_layout_opts {
+    int zero; /* 0 nothing is sharded, 1 optimizer state, 2 also gradients, 3 also parameters */
+    bool keep_gathered; /* zero 3: backward uses what forward gathered */
+    bool reduce_each;   /* gradients are reduced in each micro-batch, not in the last alone */
+    int64_t bucket_bytes, first_bucket_bytes; /* of gradients reduced together; 0: one by one */
+    int prefetch;      /* layers ahead of use that sharded parameters are gathered */
+    int weight_wire;   /* gw_wire of parameter gathers */
+    int gradient_wire; /* gw_wire of gradient reductions */
+    /* The algorithm of a bucket (ops[0..n) are its collectives), a constant text; NULL: left open,
+     * for whoever runs it. comm/ stands below this folder. */
+    const char *(*algorithm)(const gw_graph *g, const gw_oid *ops, int n, const void *user);
+    const void *algorithm_user;
+} gw_layout_opts;
+
 typedef struct gw_compile_opts {
     bool
         train; /* false: forward only; parameters belong to another program and get no bytes here */
@@ -56,6 +72,7 @@ typedef struct gw_compile_opts {
     uint64_t seed;
     gw_optim_opts optim;
     gw_recompute_opts recompute;
+    gw_layout_opts layout;
     const gw_param_info *params;
     int nparams;
     /* Workspace bytes of an op on the machine the plan is for (kernel/ stands below this folder).

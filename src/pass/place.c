@@ -58,8 +58,10 @@ static void add_workspaces(gw_graph *g, const gw_compile_opts *opts) {
         if (bytes == 0) continue;
         gw_type t = gw_type_scalar(GW_U8);
         gw_type_add(&t, "n", bytes);
-        gw_vid v = gw_graph_leaf(g, GW_ROLE_WORK, GW_CAUSE_WORKSPACE, (gw_rate)g->ops.items[i].rate,
-                                 t, "");
+        bool wire = gw_op_def(g, &g->ops.items[i])->traits & GW_OP_COLLECTIVE;
+        gw_vid v =
+            gw_graph_leaf(g, GW_ROLE_WORK, wire ? GW_CAUSE_COMMUNICATION : GW_CAUSE_WORKSPACE,
+                          (gw_rate)g->ops.items[i].rate, t, "");
         g->values.items[v].def = i;
         g->ops.items[i].work = v;
     }

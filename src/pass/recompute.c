@@ -37,7 +37,8 @@ static void find_droppable(const gw_graph *g, bool *can) {
     for (int64_t i = 0; i < g->ops.count; i++) {
         const gw_op *o = &g->ops.items[i];
         can[i] = o->phase == GW_PHASE_F && o->rate == GW_RATE_MB &&
-                 gw_scope_layer(gw_graph_str(g, o->scope)) > 0 && !(o->flags & GW_OP_RECOMPUTED);
+                 gw_scope_layer(gw_graph_str(g, o->scope)) > 0 && !(o->flags & GW_OP_RECOMPUTED) &&
+                 !(gw_op_def(g, o)->traits & GW_OP_COLLECTIVE);
         for (int k = 0; can[i] && k < (int)o->nout; k++)
             if (g->values.items[gw_op_out(g, o, k)].tie != GW_NONE) can[i] = false;
     }
@@ -220,12 +221,15 @@ static gw_status bytes_with(const gw_graph *src, const candidate *list, int64_t 
     memset(drop, 0, sizeof(bool) * (size_t)src->ops.count);
     for (int64_t i = 0; i < n; i++) drop[list[i].op] = true;
     gw_compile_report report = {0};
-    gw_graph a, b;
+    gw_graph a, b, c;
     apply(&a, src, drop, &report);
-    gw_status st = gw_pass_place(&b, &a, opts, &report, dg);
-    *bytes = report.place.arena_bytes[GW_MEM_DEVICE];
+    gw_status st = gw_pass_bucket(&b, &a, opts, &report, dg);
     gw_graph_release(&a);
-    if (st == GW_OK) gw_graph_release(&b);
+    GW_TRY(st);
+    st = gw_pass_place(&c, &b, opts, &report, dg);
+    *bytes = report.place.arena_bytes[GW_MEM_DEVICE];
+    gw_graph_release(&b);
+    if (st == GW_OK) gw_graph_release(&c);
     return st;
 }
 

@@ -10,6 +10,10 @@
 //   factor, then one optimizer op
 //                     a parameter, tied to the bytes it updates
 //
+// Where gradients are reduced over ranks in each micro-batch (layout.reduce_each), a parameter's
+// gradient is finished within the micro-batch and an `accumulate` op adds it to the accumulator,
+// whose placement may then be a part; the shard pass puts the reduction between the two.
+//
 // With one micro-batch nothing is zeroed and the first gradient of a parameter is written, not
 // added: the same numbers with less traffic. Further gradients of that parameter (a tied embedding)
 // add onto the first.
@@ -30,6 +34,8 @@
 typedef struct param_state {
     gw_vid leaf;  /* in dst: what the optimizer updates */
     gw_vid acc;   /* accumulator, then the latest gradient; GW_NONE before the first */
+    gw_vid sum;   /* reduce_each: the accumulator */
+    int left;     /* reduce_each: gradients still to come in a micro-batch */
     gw_type type; /* of the leaf */
     const gw_param_info *info;
     const char *name;
@@ -45,6 +51,7 @@ typedef struct frame {
     int nparams;
     gw_smap by_name; /* parameter name -> index */
     gw_vid lr, step, inv_scale;
+    bool each; /* gradients are finished, and reduced, in each micro-batch */
 } frame;
 
 static gw_attr attr_dtype(gw_dtype t) { return (gw_attr){.i = t}; }
@@ -112,8 +119,9 @@ static void zero_accumulators(frame *f) {
     gw_attr to = attr_dtype(f->opts->gradients);
     for (int i = 0; i < f->nparams; i++) {
         gw_vid in[1] = {f->params[i].leaf};
-        f->params[i].acc = gw_build(&f->b, "zeros", in, 1, &to, NULL);
-        set_role(f->dst, f->params[i].acc, GW_ROLE_TEMP, GW_CAUSE_GRADIENTS);
+        gw_vid zero = gw_build(&f->b, "zeros", in, 1, &to, NULL);
+        set_role(f->dst, zero, GW_ROLE_TEMP, GW_CAUSE_GRADIENTS);
+        *(f->each ? &f->params[i].sum : &f->params[i].acc) = zero;
     }
     gw_builder_leave(&f->b);
 }
@@ -148,15 +156,42 @@ static gw_status chain_gradient(frame *f, gw_oid o, int k, gw_vid dv, const char
     return GW_OK;
 }
 
+/* reduce_each: the last gradient of a parameter in a micro-batch goes into its accumulator. */
+static void finish_gradient(frame *f, gw_oid o, const char *name) {
+    uint32_t i = 0;
+    (void)gw_smap_find_c(&f->by_name, name, &i);
+    param_state *p = &f->params[i];
+    if (!f->each || --p->left > 0) return;
+    gw_builder b = f->b;
+    gw_op op = f->dst->ops.items[o];
+    b.phase = (gw_phase)op.phase;
+    b.rate = GW_RATE_MB;
+    snprintf(b.scope, sizeof b.scope, "%s", gw_graph_str(f->dst, op.scope));
+    p->acc = gw_build1(&b, "accumulate", p->acc, p->sum);
+    f->b.status = b.status;
+}
+
+static void count_gradients(frame *f) {
+    const gw_graph *s = f->src;
+    for (int64_t v = 0; v < s->values.count; v++) {
+        uint32_t i = 0;
+        if (s->values.items[v].role != GW_ROLE_GRAD) continue;
+        if (gw_smap_find_c(&f->by_name, gw_graph_str(s, s->values.items[v].name), &i))
+            f->params[i].left++;
+    }
+}
+
 static gw_status copy_loop(frame *f, gw_diags *dg) {
     const gw_graph *s = f->src;
+    count_gradients(f);
     for (gw_oid i = 0; i < (gw_oid)s->ops.count; i++) {
         gw_oid o = gw_graph_copy_op(f->dst, s, i, f->map);
         for (int k = 0; k < (int)s->ops.items[i].nout; k++) {
             gw_vid sv = gw_op_out(s, &s->ops.items[i], k);
             if (s->values.items[sv].role != GW_ROLE_GRAD) continue;
-            GW_TRY(
-                chain_gradient(f, o, k, f->map[sv], gw_graph_str(s, s->values.items[sv].name), dg));
+            const char *name = gw_graph_str(s, s->values.items[sv].name);
+            GW_TRY(chain_gradient(f, o, k, f->map[sv], name, dg));
+            finish_gradient(f, o, name);
         }
     }
     return GW_OK;
@@ -327,6 +362,7 @@ static gw_status build_frame(frame *f, gw_arena *mem, gw_diags *dg) {
     cast_weights(f);
     gw_vid *sum_of = gw_arena_new(mem, gw_vid, f->src->values.count);
     bool many = f->opts->micro_batches > 1;
+    f->each = many && f->opts->layout.reduce_each && f->src->mesh.naxes > 0;
     if (many) {
         zero_accumulators(f);
         GW_TRY(prepare_sums(f, sum_of, dg));

@@ -2,10 +2,11 @@
 // What several passes need: pruning dead ops, the bounds of the micro-batch loop, lives of values.
 //
 // A life is an interval of op indices, for the root of a chain of ties (the owner of the bytes).
-// Four rules stretch it beyond definition and last use: parameters and states live always; a named
+// Five rules stretch it beyond definition and last use: parameters and states live always; a named
 // result lives to the end of the step, where the host reads it; what the host writes lives from the
-// start of the step (or of the loop, for a micro-batch's inputs); and a step-rate value that the
-// loop touches lives to the end of the loop, because the next iteration touches it again.
+// start of the step (or of the loop, for a micro-batch's inputs); a step-rate value that the
+// loop touches lives to the end of the loop, because the next iteration touches it again; and what
+// a bucket of collectives touches lives from its first op to its last, because they run as one.
 #include <string.h>
 
 #include "base/panic.h" /* GW_ASSERT */
@@ -85,6 +86,14 @@ static void extend(gw_lives *l, gw_vid root, int32_t at) {
     if (at > l->last[root]) l->last[root] = at;
 }
 
+static void extend_op(gw_lives *l, const gw_graph *g, gw_oid i, int32_t at) {
+    const gw_op *o = &g->ops.items[i];
+    for (int k = 0; k < (int)o->nin; k++)
+        if (gw_op_in(g, o, k) != GW_NONE) extend(l, gw_value_root(g, gw_op_in(g, o, k)), at);
+    for (int k = 0; k < (int)o->nout; k++) extend(l, gw_value_root(g, gw_op_out(g, o, k)), at);
+    if (o->work != GW_NONE) extend(l, o->work, at);
+}
+
 static void extend_by_rules(gw_lives *l, const gw_graph *g, gw_vid v, int32_t loop_first,
                             int32_t loop_last) {
     const gw_value *x = &g->values.items[v];
@@ -98,7 +107,9 @@ static void extend_by_rules(gw_lives *l, const gw_graph *g, gw_vid v, int32_t lo
     if (x->def == GW_NONE && x->role == GW_ROLE_INPUT)
         extend(l, root, x->rate == GW_RATE_MB ? GW_MIN(loop_first, n) : 0);
     if (x->name != 0 && x->def != GW_NONE && x->role != GW_ROLE_GRAD) extend(l, root, n);
-    bool step_root = g->values.items[root].rate == GW_RATE_STEP;
+    gw_oid def = g->values.items[root].def;
+    bool last_only = def != GW_NONE && (int32_t)def > loop_first; /* a step op inside the loop */
+    bool step_root = g->values.items[root].rate == GW_RATE_STEP && !last_only;
     if (step_root && g->micro_batches != 1 && l->last[root] >= loop_first &&
         l->first[root] <= loop_last && l->last[root] < loop_last)
         l->last[root] = loop_last;
@@ -145,13 +156,13 @@ void gw_lives_of(gw_lives *l, const gw_graph *g, gw_arena *a) {
             x->def == GW_NONE && (x->role == GW_ROLE_PARAM || x->role == GW_ROLE_STATE);
     }
     for (int64_t i = 0; i < g->ops.count; i++) {
-        const gw_op *o = &g->ops.items[i];
-        for (int k = 0; k < (int)o->nin; k++)
-            if (gw_op_in(g, o, k) != GW_NONE)
-                extend(l, gw_value_root(g, gw_op_in(g, o, k)), (int32_t)i);
-        for (int k = 0; k < (int)o->nout; k++)
-            extend(l, gw_value_root(g, gw_op_out(g, o, k)), (int32_t)i);
-        if (o->work != GW_NONE) extend(l, o->work, (int32_t)i);
+        int64_t first = i, last = i;
+        if (gw_op_def(g, &g->ops.items[i])->traits & GW_OP_COLLECTIVE)
+            gw_graph_bucket(g, (gw_oid)i, &first, &last);
+        extend_op(l, g, (gw_oid)i, (int32_t)i);
+        if (first == last) continue;
+        extend_op(l, g, (gw_oid)i, (int32_t)first);
+        extend_op(l, g, (gw_oid)i, (int32_t)last);
     }
     gw_oid lf, le;
     gw_graph_loop(g, &lf, &le);

@@ -292,7 +292,7 @@ static const bad_text bad_texts[] = {
     {HEAD "%1 = move %0 : f32[b2] F mb !", "'!' cannot stand here", 3, 29},
     {HEAD "mesh dp.0=2 dp.0=2", "stands there twice", 0, 0},
     {HEAD "mesh a=2000000000 b=2000000000", "too many ranks", 0, 0},
-    {HEAD "mesh averylongaxisname=2", "axis name", 0, 0},
+    {HEAD "mesh averylongnameofanaxis=2", "axis name", 0, 0},
     {HEAD "state %0", "'%' is missing", 0, 0},
     {HEAD "arena shelf 5", "'shelf' is no memory kind", 0, 0},
 };

@@ -81,8 +81,8 @@ static const fault faults[] = {
      "reads %2, a workspace"},
     {"program mb 1 values 4\n" W
      "%1 = move %0 : f32[v8 d4] F mb\n%2 = move %0 : f32[v8 d4] F step\n"
-     "%3 = move %0 : f32[v8 d4] F mb",
-     "after the step ops that follow the loop"},
+     "%3 = move %2 : f32[v8 d4] F mb",
+     "reads %2, which is made in the last iteration only"},
     /* operands and attributes */
     {"program mb 1 values 2\n" W "%1 = gemm %0 : f32[v8 d4] F step",
      "1 inputs, where gemm takes 2"},

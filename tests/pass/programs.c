@@ -78,6 +78,7 @@ gw_status program_try(program *p, const char *last, gw_graph *g, gw_compile_repo
     p->build.compute = p->opts.compute;
     gw_graph_init(g, gw_ops_table());
     gw_status st = gw_model_build(g, &p->model, &p->build, &p->dg);
+    g->mesh = p->mesh;
     if (st == GW_OK) st = gw_compile(g, &p->opts, last, report, &p->dg);
     if (st != GW_OK) gw_graph_release(g);
     return st;

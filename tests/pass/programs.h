@@ -16,6 +16,7 @@ typedef struct program {
     gw_machine machine; /* a fixed one: nothing here depends on where the test runs */
     gw_compile_opts opts;
     gw_build_opts build;
+    gw_mesh mesh; /* none: one rank */
 } program;
 
 /* A model of `layers` layers with small odd sizes in the family's own style. */

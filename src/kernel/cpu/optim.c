@@ -92,7 +92,7 @@ static void adamw_task(const gw_kargs *k, const adamw *a, int64_t i, int64_t n) 
     float *v = take(&k->out[2], i, n, bv);
     adamw_block(p, take(&k->in[1], i, n, bg), m, v, n, a);
     if (a->stochastic) {
-        gw_vec_random(words, a->key, (uint64_t)i, n);
+        gw_vec_random(words, a->key, (uint64_t)(k->out[0].first + i), n);
         round_stochastic((uint16_t *)k->out[0].data + i, p, words, n);
     } else {
         give(&k->out[0], i, n, p);
