@@ -29,13 +29,17 @@ ifneq ($(V),1)
 Q := @
 endif
 
+comma := ,
+
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SUFFIXES:
 
 # ---------------------------------------------------------------- the house
+# Plugins are opened at run time: each is a shared library that needs more than the program does.
+PLUGINS := src/comm/mpi/plugin.c
 HOUSE   := base ir ops pass model kernel comm run plan file data train net serve ship gateway fleet cli
-sources  = $(sort $(wildcard src/$(1)/*.c src/$(1)/*/*.c))
+sources  = $(filter-out $(PLUGINS),$(sort $(wildcard src/$(1)/*.c src/$(1)/*/*.c)))
 FOLDERS := $(foreach f,$(HOUSE),$(if $(call sources,$(f)),$(f)))
 lib      = $(B)/lib/libgw_$(1).a
 objects  = $(patsubst %.c,$(B)/obj/%.o,$(1))
@@ -113,6 +117,12 @@ $(B)/obj/src/kernel/cpu/%.o: src/kernel/cpu/%.c $(B)/flags | $(B)/version.h
 	$(if $(Q),@echo "  CC      $<")
 	$(Q)$(COMPILE) $(KERNEL_FLAGS)
 
+# Sums and copies of collectives are loops over memory on the rank's threads; their floats stay strict.
+$(B)/obj/src/comm/%.o: src/comm/%.c $(B)/flags | $(B)/version.h
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  CC      $<")
+	$(Q)$(COMPILE) $(KERNEL_OPT) -fopenmp
+
 $(B)/obj/tests/%.o: tests/%.c $(B)/flags | $(B)/version.h
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  CC      $<")
@@ -141,6 +151,16 @@ $(B)/gradwright: $(call objects,$(MAIN)) $(LIBS)
 	$(if $(Q),@echo "  LINK    $@")
 	$(Q)$(call link,$(LIBS))
 
+# The MPI plugin lies beside the program; without Open MPI's headers it is left out.
+MPI_CFLAGS := $(shell pkg-config --cflags ompi-c 2>/dev/null || mpicc --showme:compile 2>/dev/null)
+MPI_LIBS   := $(shell pkg-config --libs ompi-c 2>/dev/null || mpicc --showme:link 2>/dev/null)
+MPI_PLUGIN := $(if $(MPI_LIBS),$(B)/gradwright-mpi.so)
+$(B)/gradwright-mpi.so: src/comm/mpi/plugin.c $(B)/flags | $(B)/version.h
+	@mkdir -p $(B)/obj/src/comm/mpi
+	$(if $(Q),@echo "  PLUGIN  $@")
+	$(Q)$(CC) $(GW_CFLAGS) $(CFLAGS) $(patsubst -I%,-isystem %,$(MPI_CFLAGS)) -fPIC -shared -MMD -MP \
+	    -MF $(B)/obj/src/comm/mpi/plugin.d -MT $@ $< -o $@ $(LDFLAGS) $(MPI_LIBS)
+
 define test_rules
 $(B)/tests/$(1): $(call objects,$(wildcard tests/$(1)/*.c) tests/harness.c) $(foreach f,$(call test_folders,$(1)),$(call lib,$(f)))
 	@mkdir -p $$(@D)
@@ -163,8 +183,10 @@ $(BENCHES): $(B)/bench/%: $(B)/obj/bench/%.o $(LIBS)
 # ---------------------------------------------------------------- targets
 .PHONY: all deps quickstart data test test-long test-build lint fmt bench install uninstall bundle clean help
 
-all: $(B)/gradwright ## build ./gradwright
+all: $(B)/gradwright $(MPI_PLUGIN) ## build ./gradwright
 	@cmp -s $(B)/gradwright gradwright || cp -f $(B)/gradwright gradwright
+	@$(if $(MPI_PLUGIN),cmp -s $(MPI_PLUGIN) gradwright-mpi.so || cp -f $(MPI_PLUGIN) gradwright-mpi.so,\
+	    echo "  note: no Open MPI here (libopenmpi-dev): built without gradwright-mpi.so$(comma) for mpirun and srun")
 
 deps: ## install the Debian packages that building and testing need
 	@scripts/deps.sh
@@ -188,7 +210,7 @@ test: deps ## run the tests (GW_TEST_FILTER=folder/name selects, V=1 shows each)
 	$(SUBMAKE) test-build
 	@$(TEST_ENV) $(B)/run_tests $(TEST_EXES) $(SCRIPTED)
 
-test-build: $(if $(wildcard $(MAIN)),$(B)/gradwright) $(TEST_EXES) $(B)/run_tests ## build the tests, run none
+test-build: $(if $(wildcard $(MAIN)),$(B)/gradwright) $(MPI_PLUGIN) $(TEST_EXES) $(B)/run_tests ## build the tests, run none
 
 test-long: ## run the tests, long ones included
 	@GW_TEST_LONG=1 $(MAKE) --no-print-directory test
@@ -209,16 +231,16 @@ uninstall: ## remove what install put there
 	@DESTDIR='$(DESTDIR)' prefix='$(prefix)' scripts/install.sh uninstall
 
 # DT_RPATH (not RUNPATH), because it serves the libraries' own dependencies too.
-$(B)/bundled/gradwright: $(call objects,$(MAIN)) $(LIBS)
+$(B)/bundled/gradwright: $(call objects,$(MAIN)) $(LIBS) $(MPI_PLUGIN)
 	@mkdir -p $(@D)
+	@$(if $(MPI_PLUGIN),cp -f $(MPI_PLUGIN) $(@D)/)
 	$(Q)$(call link,$(LIBS),-Wl$(comma)--disable-new-dtags$(comma)-rpath$(comma)'$$ORIGIN/../lib')
-comma := ,
 
 bundle: $(B)/bundled/gradwright ## a folder that runs wherever it is moved: build/bundle/gradwright-VERSION
 	@prefix= scripts/bundle.sh $< $(BUILD)/bundle/gradwright-$(VERSION)
 
 clean: ## remove what was built
-	rm -rf $(BUILD) gradwright
+	rm -rf $(BUILD) gradwright gradwright-mpi.so
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16

@@ -4,11 +4,15 @@
 # What building, testing and the quickstart need, and how to get it.
 #
 #   scripts/deps.sh          installs what is missing (as root, or through sudo without a password)
+#   scripts/deps.sh --all    also what only clusters and some tests need; CI=true does it too
 #   scripts/deps.sh --list   prints the Debian packages, one a line
 #
 # A line of the table is a Debian package and what shows that it is there, so that a library under
 # PREFIX or another system's package counts as well:  pc:MODULE (pkg-config)  cmd:PROGRAM  hdr:HEADER
-# file:PATH. Everything is looked at afresh each time; that takes a fraction of a second.
+# file:PATH. A third word "cluster": Open MPI's plugin, mpirun, and a Slurm that tests start for
+# themselves; and the images that a test trains on. Without them the build leaves the plugin out and
+# such tests say that they are skipped.
+# Everything is looked at afresh each time; that takes a fraction of a second.
 set -euo pipefail
 
 table='
@@ -27,6 +31,12 @@ bible-kjv         cmd:bible
 bible-kjv-text    file:/usr/lib/bible.data
 clang-format      cmd:clang-format
 shellcheck        cmd:shellcheck
+libopenmpi-dev    pc:ompi-c               cluster
+openmpi-bin       cmd:mpirun              cluster
+slurm-wlm         cmd:srun                cluster
+munge             cmd:munged              cluster
+iproute2          cmd:ip                  cluster
+python3-sklearn   file:/usr/lib/python3/dist-packages/sklearn/datasets/data/digits.csv.gz  cluster
 '
 
 if [ -n "${PREFIX:-}" ]; then
@@ -55,17 +65,22 @@ present() {
 list() { awk 'NF { print $1 }' <<<"$table"; }
 
 missing() {
-    local package check
-    while read -r package check; do
+    local package check group
+    while read -r package check group; do
         [ -n "$package" ] || continue
+        [ "$group" != cluster ] || [ "$cluster" = true ] || continue
         present "$check" || echo "$package"
     done <<<"$table"
 }
 
-if [ "${1:-}" = --list ]; then
+cluster=${CI:-false}
+case ${1:-} in
+--list)
     list
     exit 0
-fi
+    ;;
+--all) cluster=true ;;
+esac
 
 mapfile -t need < <(missing)
 if [ ${#need[@]} -eq 0 ]; then

@@ -16,6 +16,7 @@ root=${DESTDIR:-}$prefix
 # SOURCE TARGET MODE; a source that does not exist is left out of the installation.
 table() {
     echo "${program:-gradwright} bin/gradwright 755"
+    echo "$(dirname "${program:-gradwright}")/gradwright-mpi.so lib/gradwright/gradwright-mpi.so 755"
     echo "docs/gradwright.1 share/man/man1/gradwright.1 644"
     echo "completions/gradwright.bash share/bash-completion/completions/gradwright 644"
     echo "completions/_gradwright share/zsh/site-functions/_gradwright 644"
@@ -26,7 +27,7 @@ table() {
     echo "CHANGELOG.md share/doc/gradwright/CHANGELOG.md 644"
     echo "docs/third-party.md share/doc/gradwright/third-party.md 644"
     local f
-    for f in examples/*.yaml; do
+    for f in examples/*.yaml examples/*.sbatch; do
         [ -f "$f" ] && echo "$f share/doc/gradwright/$f 644"
     done
     return 0
@@ -42,7 +43,7 @@ install)
     ;;
 uninstall)
     table | while read -r _ target _; do rm -f "$root/$target"; done
-    for d in share/doc/gradwright/examples share/doc/gradwright share/gradwright; do
+    for d in share/doc/gradwright/examples share/doc/gradwright share/gradwright lib/gradwright; do
         rmdir "$root/$d" 2>/dev/null || true
     done
     ;;

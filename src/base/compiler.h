@@ -43,6 +43,31 @@
 #define GW_NO_CONTRACT
 #endif
 
+/* At the top of a file whose loops are to be vectorised at every optimisation level above none. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
+#define GW_VECTORIZE _Pragma("GCC optimize(\"O3\")")
+#else
+#define GW_VECTORIZE
+#endif
+
+/* Within a spin loop: tells the core that this thread only waits. */
+#if defined(__x86_64__) || defined(__i386__)
+#define GW_CPU_RELAX() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define GW_CPU_RELAX() __asm__ volatile("yield")
+#else
+#define GW_CPU_RELAX() ((void)0)
+#endif
+
+/* Before a loop whose iterations do not depend on each other, though its pointers may be equal. */
+#if defined(__clang__)
+#define GW_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#elif defined(__GNUC__)
+#define GW_INDEPENDENT _Pragma("GCC ivdep")
+#else
+#define GW_INDEPENDENT
+#endif
+
 #define GW_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define GW_MIN(a, b)    ((a) < (b) ? (a) : (b))
 #define GW_MAX(a, b)    ((a) > (b) ? (a) : (b))

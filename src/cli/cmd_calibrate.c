@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// `gradwright calibrate`: measures collectives on this machine and writes the file that choices of
+// algorithms are made by.
+//
+// For each number of ranks the ranks are started anew, and every algorithm that can do a kind of
+// collective is timed over sizes from a kilobyte to some megabytes. Nothing is measured when a run
+// starts: a plan reads this file, and the same file gives the same choices everywhere. Ranks are
+// processes, so what rank 0 finds is put into memory that it shares with the process that writes
+// the file.
+#include <sched.h>    /* sched_getaffinity */
+#include <string.h>   /* strcspn */
+#include <sys/mman.h> /* mmap */
+
+#include "base/clock.h"       /* gw_clock_ns */
+#include "base/str.h"         /* gw_parse_i64 */
+#include "cli/collbench.h"    /* gw_collbench_run */
+#include "cli/command.h"      /* gw_command */
+#include "cli/probe.h"        /* gw_probe_machine */
+#include "cli/ranks.h"        /* gw_cli_on_ranks */
+#include "comm/algorithm.h"   /* gw_algorithm_at */
+#include "comm/calibration.h" /* gw_calibration_write */
+#include "comm/sum.h"         /* gw_sum_add */
+
+enum { MAX_COUNTS = 16, MAX_POINTS = 8, MAX_CURVES = 1024 };
+
+static const gw_option options[] = {
+    {"ranks", 'n', "N,N", "numbers of ranks (default: 2, 4, ... and the cores)", GW_OPT_STRING,
+     NULL},
+    {"out", 'o', "FILE", "the file to write (default calibration.json)", GW_OPT_STRING, NULL},
+    {"max-size", 0, "BYTES", "largest data (default 16MiB)", GW_OPT_BYTES, NULL},
+    {"seconds", 0, "S", "time for each figure, about (default 0.05)", GW_OPT_DOUBLE, NULL},
+};
+
+typedef struct curve {
+    gw_coll_kind kind;
+    int algorithm; /* of algorithms.def */
+    int64_t ranks;
+    int n;
+    int64_t bytes[MAX_POINTS];
+    double seconds[MAX_POINTS];
+} curve;
+
+/* In memory that parent and ranks share. */
+typedef struct findings {
+    double latency_s, bytes_per_s, copy_bytes_per_s, sum_bytes_per_s;
+    int threads, ncurves;
+    curve curves[MAX_CURVES];
+} findings;
+
+typedef struct job {
+    int64_t max_bytes;
+    double seconds_s;
+    findings *f;
+    bool rank; /* this process is one of several ranks */
+    int64_t me;
+} job;
+
+/* ---- on the ranks ---- */
+
+static gw_status time_curve(const job *j, gw_collbench *cb, gw_coll_kind kind, int algorithm,
+                            gw_diags *dg) {
+    curve c = {.kind = kind, .algorithm = algorithm, .ranks = gw_comm_size(cb->comm)};
+    for (int64_t bytes = 1024; bytes <= j->max_bytes && c.n < MAX_POINTS; bytes *= 8) {
+        gw_collbench_case k = {.kind = kind,
+                               .dtype = GW_F32,
+                               .algorithm = gw_algorithm_at(algorithm)->name,
+                               .bytes = bytes,
+                               .in_place = kind != GW_COLL_ALL_TO_ALL,
+                               .samples = 7,
+                               .seconds_s = j->seconds_s};
+        gw_collbench_time t;
+        GW_TRY(gw_collbench_run(cb, &k, &t, dg));
+        c.bytes[c.n] = bytes;
+        c.seconds[c.n++] = GW_MAX(t.seconds, 1e-9);
+    }
+    if (gw_comm_rank(cb->comm) == 0 && j->f->ncurves < MAX_CURVES)
+        j->f->curves[j->f->ncurves++] = c;
+    return GW_OK;
+}
+
+static bool can(const gw_collbench *cb, gw_coll_kind kind, const gw_algorithm *a) {
+    gw_collbench_case k = {.kind = kind, .dtype = GW_F32, .bytes = 1024};
+    gw_coll_part part;
+    const char *why;
+    gw_coll c = gw_collbench_coll(cb, &k, &part);
+    return (a->kinds >> kind & 1u) && a->supports(&c, gw_comm_machine(cb->comm), &why);
+}
+
+/* A message's latency and rate: an all-to-all by pairs is n-1 messages one after another. */
+static gw_status time_messages(const job *j, gw_collbench *cb, gw_diags *dg) {
+    int64_t n = gw_comm_size(cb->comm), large = GW_MIN(j->max_bytes, (int64_t)4 << 20);
+    gw_collbench_case k = {.kind = GW_COLL_ALL_TO_ALL,
+                           .dtype = GW_F32,
+                           .algorithm = "pairwise",
+                           .bytes = 64 * n,
+                           .samples = 15,
+                           .seconds_s = j->seconds_s};
+    gw_collbench_time small, big, copies;
+    GW_TRY(gw_collbench_run(cb, &k, &small, dg));
+    k.bytes = large;
+    GW_TRY(gw_collbench_run(cb, &k, &big, dg));
+    GW_TRY(gw_collbench_copies(cb, large, 15, j->seconds_s, &copies, dg));
+    if (gw_comm_rank(cb->comm) != 0) return GW_OK;
+    double steps = (double)(n - 1);
+    j->f->latency_s = GW_MAX(small.seconds / steps, 1e-9);
+    double moved = (double)large * steps / (double)n, time = big.seconds - small.seconds;
+    j->f->bytes_per_s = moved / GW_MAX(time, 1e-9);
+    j->f->copy_bytes_per_s = (double)large / GW_MAX(copies.seconds, 1e-9);
+    return GW_OK;
+}
+
+/* Bytes a second that one thread adds to others, from and to memory, while all ranks do. */
+static gw_status time_sums(const job *j, gw_collbench *cb, gw_diags *dg) {
+    int64_t n = cb->max_bytes / 4, least = INT64_MAX;
+    char *base = cb->region.data;
+    memset(base, 0, (size_t)cb->max_bytes);
+    for (int i = 0; i < 5; i++) {
+        GW_TRY(gw_comm_barrier(cb->comm, "sums", dg));
+        int64_t start = gw_clock_ns();
+        gw_sum_add(base, base + cb->max_bytes, GW_F32, n, false);
+        int64_t ns = gw_clock_ns() - start;
+        GW_TRY(gw_comm_max_i64(cb->comm, &ns, 1, "sums", dg));
+        least = GW_MIN(least, ns);
+    }
+    j->f->sum_bytes_per_s = (double)(n * 4) / (double)GW_MAX(least, 1) * 1e9;
+    return GW_OK;
+}
+
+static gw_status measure(const job *j, gw_collbench *cb, gw_diags *dg) {
+    memset((char *)cb->region.data + cb->max_bytes, 0, (size_t)cb->max_bytes);
+    GW_TRY(time_messages(j, cb, dg));
+    GW_TRY(time_sums(j, cb, dg));
+    for (int k = 0; k < GW_COLL_KIND_COUNT; k++)
+        for (int a = 0; gw_algorithm_at(a); a++)
+            if (can(cb, (gw_coll_kind)k, gw_algorithm_at(a)))
+                GW_TRY(time_curve(j, cb, (gw_coll_kind)k, a, dg));
+    j->f->threads = cb->threads;
+    return GW_OK;
+}
+
+static gw_status body(gw_cli *cli, gw_comm *comm, void *user) {
+    job *j = user;
+    gw_collbench cb = {0};
+    if (!comm) return gw_cli_usage_error(cli, "calibrate takes two ranks or more");
+    j->rank = true;
+    j->me = gw_comm_rank(comm);
+    gw_status st = gw_collbench_open(&cb, comm, j->max_bytes,
+                                     gw_collbench_scratch(comm, j->max_bytes), cli->diags);
+    if (st == GW_OK) st = measure(j, &cb, cli->diags);
+    gw_collbench_close(&cb);
+    return st;
+}
+
+/* ---- the file ---- */
+
+static gw_status write_file(gw_cli *cli, const findings *f) {
+    gw_probe p;
+    const char *path = gw_cli_string(cli, "out", "calibration.json");
+    gw_probe_machine(&p, cli->arena);
+    gw_calibration_curve *x = gw_arena_new(cli->arena, gw_calibration_curve, f->ncurves + 1);
+    for (int i = 0; i < f->ncurves; i++) {
+        const curve *c = &f->curves[i];
+        x[i] = (gw_calibration_curve){c->kind,      gw_algorithm_at(c->algorithm)->name,
+                                      GW_WIRE_SAME, GW_F32,
+                                      c->ranks,     c->n,
+                                      c->bytes,     c->seconds};
+    }
+    gw_calibration out = {.cpu = p.cpu_model ? p.cpu_model : "unknown",
+                          .cores = (int)gw_probe_usable_cores(&p),
+                          .threads = GW_MAX(f->threads, 1),
+                          .latency_s = f->latency_s,
+                          .bytes_per_s = f->bytes_per_s,
+                          .copy_bytes_per_s = f->copy_bytes_per_s,
+                          .sum_bytes_per_s = f->sum_bytes_per_s,
+                          .ncurves = f->ncurves,
+                          .curves = x};
+    GW_TRY(gw_calibration_write(path, &out, cli->diags));
+    if (!cli->quiet)
+        fprintf(
+            cli->out,
+            "%s: %d curves; a message %.2f us and %.1f GB/s, copies %.1f GB/s, sums %.1f GB/s\n",
+            path, f->ncurves, f->latency_s * 1e6, f->bytes_per_s / 1e9, f->copy_bytes_per_s / 1e9,
+            f->sum_bytes_per_s / 1e9);
+    return GW_OK;
+}
+
+/* ---- the command line ---- */
+
+static gw_status read_counts(gw_cli *cli, int *counts, int *n) {
+    const char *text = gw_cli_string(cli, "ranks", NULL);
+    *n = 0;
+    for (const char *p = text; p && *p;) {
+        size_t len = strcspn(p, ",");
+        int64_t v;
+        if (*n == MAX_COUNTS || !gw_parse_i64(gw_arena_strndup(cli->arena, p, len), &v) || v < 2 ||
+            v > 1024)
+            return gw_cli_usage_error(cli, "--ranks is '%s'; write 2 or 2,4 (from 2 to 1024)",
+                                      text);
+        counts[(*n)++] = (int)v;
+        p += len + (p[len] == ',');
+    }
+    if (*n) return GW_OK;
+    /* Asked of the system alone: nothing that might start a thread comes before the ranks. */
+    cpu_set_t set;
+    int64_t cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 2;
+    cores = GW_MIN(cores, 1024);
+    for (int64_t v = 2; v < cores && *n < MAX_COUNTS - 1; v *= 2) counts[(*n)++] = (int)v;
+    counts[(*n)++] = (int)GW_MAX(cores, 2);
+    return GW_OK;
+}
+
+static gw_status run_counts(gw_cli *cli, job *j, const int *counts, int n) {
+    for (int i = 0; i < n; i++) {
+        gw_status st = gw_cli_on_ranks(cli, counts[i], 60.0, GW_OK, body, j);
+        if (st != GW_OK || j->rank) return st;
+    }
+    return write_file(cli, j->f);
+}
+
+static gw_status run(gw_cli *cli) {
+    int counts[MAX_COUNTS], n;
+    job j = {.max_bytes = gw_cli_int(cli, "max-size", (int64_t)16 << 20),
+             .seconds_s = gw_cli_double(cli, "seconds", 0.05)};
+    if (j.max_bytes < 1024 || j.max_bytes > (int64_t)1 << 40)
+        return gw_cli_usage_error(cli, "--max-size takes 1KiB to 1TiB");
+    if (j.seconds_s <= 0.0 || j.seconds_s > 3600.0)
+        return gw_cli_usage_error(cli, "--seconds takes a number above 0");
+    GW_TRY(read_counts(cli, counts, &n));
+    void *shared =
+        mmap(NULL, sizeof *j.f, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        return GW_FAIL(cli->diags, GW_ERR_MEMORY, "host-memory", "no memory for the figures");
+    j.f = shared;
+    gw_status st = run_counts(cli, &j, counts, n);
+    munmap(shared, sizeof *j.f);
+    return st;
+}
+
+const gw_command gw_cmd_calibrate = {
+    .name = "calibrate",
+    .summary = "measure collectives, for the choice of algorithms",
+    .usage = {"[--ranks N,N] [--out FILE]"},
+    .description = "Times every algorithm on local ranks and writes a file that plans and runs\n"
+                   "choose by. The same file gives the same choices, so nothing is timed at start.",
+    .options = options,
+    .noptions = GW_COUNT(options),
+    .min_args = 0,
+    .max_args = 0,
+    .completes = GW_COMPLETE_NONE,
+    .example = "gradwright calibrate --ranks 2 --out calibration.json",
+    .run = run,
+};

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sharing out cores, and the limits that several ranks on one host run into.
+//
+// Ranks get disjoint cores, contiguous in an order in which the hardware threads of one core, and
+// the cores of one package, stand side by side: the kernel numbers hardware threads so that 0 and
+// n / 2 are often the same core, and two ranks on one core would halve each other.
+//
+// A container's limits are found before anything starts: a cgroup that allows fewer processes than
+// there are ranks, or the user's limit of processes, is an error in words; less processor time than
+// ranks only makes them slow, so it is a warning. Both generations of cgroups are read at every
+// level from the process's own group to the root, since the tightest one counts.
+#include "comm/launch_impl.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h" /* gw_log_warn */
+
+/* ------------------------------------------------------------------------------ cores */
+
+/* First line of a small file; false when there is none. */
+static bool read_line(const char *path, char *buf, int n) {
+    FILE *f = fopen(path, "re");
+    if (!f) return false;
+    bool ok = fgets(buf, n, f) != NULL;
+    fclose(f);
+    return ok;
+}
+
+static int64_t topology(size_t cpu, const char *what) {
+    char path[128], text[32];
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%zu/topology/%s", cpu, what);
+    return read_line(path, text, sizeof text) ? strtoll(text, NULL, 10) : (int64_t)cpu;
+}
+
+typedef struct place {
+    int64_t package, core;
+    size_t cpu;
+} place;
+
+static int by_place(const void *x, const void *y) {
+    const place *a = x, *b = y;
+    if (a->package != b->package) return a->package < b->package ? -1 : 1;
+    if (a->core != b->core) return a->core < b->core ? -1 : 1;
+    return a->cpu < b->cpu ? -1 : a->cpu > b->cpu;
+}
+
+void gw_cores_get(gw_cores *c) {
+    place places[CPU_SETSIZE];
+    cpu_set_t set;
+    c->n = 0;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return;
+    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &set))
+            places[c->n++] = (place){.package = topology(cpu, "physical_package_id"),
+                                     .core = topology(cpu, "core_id"),
+                                     .cpu = cpu};
+    qsort(places, (size_t)c->n, sizeof *places, by_place);
+    for (int i = 0; i < c->n; i++) c->cpu[i] = places[i].cpu;
+}
+
+void gw_cores_share(const gw_cores *c, int ranks, int rank, cpu_set_t *out) {
+    CPU_ZERO(out);
+    if (c->n == 0) return;
+    if (ranks > c->n) {
+        CPU_SET(c->cpu[rank % c->n], out);
+        return;
+    }
+    int first = (int)((int64_t)rank * c->n / ranks),
+        last = (int)((int64_t)(rank + 1) * c->n / ranks);
+    for (int i = first; i < last; i++) CPU_SET(c->cpu[i], out);
+}
+
+/* ------------------------------------------------------------------------------ cgroups */
+
+/* Is `want` one of the comma-separated controllers? */
+static bool has_controller(const char *list, const char *want) {
+    size_t n = strlen(want);
+    for (const char *c = list; *c;) {
+        size_t len = strcspn(c, ",");
+        if (len == n && strncmp(c, want, n) == 0) return true;
+        c += len;
+        c += *c == ',';
+    }
+    return false;
+}
+
+/* The least of `measure` over a group and those above it; negative measures do not count. */
+typedef double measure(const char *dir, bool v2);
+
+static void walk(const char *root, const char *group, bool v2, measure *m, double *least,
+                 char *name, int n) {
+    char dir[1024];
+    snprintf(dir, sizeof dir, "%s%s", root, strcmp(group, "/") == 0 ? "" : group);
+    size_t stop = strlen(root);
+    for (;;) {
+        double x = m(dir, v2);
+        if (x >= 0 && (*least < 0 || x < *least)) {
+            *least = x;
+            snprintf(name, (size_t)n, "%s", strlen(dir) > stop ? dir + stop : "/");
+        }
+        char *slash = strrchr(dir, '/');
+        if (!slash || (size_t)(slash - dir) < stop) break;
+        *slash = 0;
+    }
+}
+
+static double least_of(const char *proc, const char *cgroups, const char *controller, measure *m,
+                       char *name, int n) {
+    char path[1024], line[1024];
+    double least = -1;
+    name[0] = 0;
+    snprintf(path, sizeof path, "%s/self/cgroup", proc);
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = 0;
+        char *list = strchr(line, ':');
+        char *group = list ? strchr(list + 1, ':') : NULL;
+        if (!group) continue;
+        *group++ = 0;
+        list++;
+        snprintf(path, sizeof path, "%.512s/%s", cgroups, controller);
+        if (*list == 0)
+            walk(cgroups, group, true, m, &least, name, n);
+        else if (has_controller(list, controller))
+            walk(path, group, false, m, &least, name, n);
+    }
+    if (f) fclose(f);
+    return least;
+}
+
+/* A number of a file in dir; -1 when it is absent or no number ("max"). */
+static double number_in(const char *dir, const char *file) {
+    char path[1280], text[64];
+    snprintf(path, sizeof path, "%.1023s/%s", dir, file);
+    if (!read_line(path, text, sizeof text)) return -1;
+    char *end = NULL;
+    double x = strtod(text, &end);
+    return end == text ? -1 : x;
+}
+
+static double cpus_of(const char *dir, bool v2) {
+    if (!v2) {
+        double quota = number_in(dir, "cpu.cfs_quota_us"),
+               period = number_in(dir, "cpu.cfs_period_us");
+        return quota > 0 && period > 0 ? quota / period : -1;
+    }
+    char path[1280], text[64], *end = NULL;
+    snprintf(path, sizeof path, "%.1023s/cpu.max", dir);
+    if (!read_line(path, text, sizeof text)) return -1;
+    double quota = strtod(text, &end);
+    if (end == text) return -1; /* "max" */
+    double period = strtod(end, NULL);
+    return period > 0 ? quota / period : -1;
+}
+
+static double processes_of(const char *dir, bool v2) {
+    (void)v2;
+    double max = number_in(dir, "pids.max"), now = number_in(dir, "pids.current");
+    if (max < 0) return -1;
+    return now > max ? 0 : max - (now > 0 ? now : 0);
+}
+
+double gw_cgroup_cpus(const char *proc, const char *cgroups, char *name, int n) {
+    double x = least_of(proc, cgroups, "cpu", cpus_of, name, n);
+    return x > 0 ? x : 0;
+}
+
+int64_t gw_cgroup_processes_left(const char *proc, const char *cgroups, char *name, int n) {
+    return (int64_t)least_of(proc, cgroups, "pids", processes_of, name, n);
+}
+
+/* ------------------------------------------------------------------------------ checking */
+
+/* Threads of this user's processes: what RLIMIT_NPROC counts. */
+static int64_t threads_of_user(void) {
+    DIR *d = opendir("/proc");
+    int64_t n = 0;
+    uid_t me = getuid();
+    for (struct dirent *e; d && (e = readdir(d));) {
+        if (e->d_name[0] < '0' || e->d_name[0] > '9') continue;
+        char path[300];
+        struct stat st;
+        snprintf(path, sizeof path, "/proc/%s/task", e->d_name);
+        if (stat(path, &st) == 0 && st.st_uid == me)
+            n += st.st_nlink > 2 ? (int64_t)st.st_nlink - 2 : 1;
+    }
+    if (d) closedir(d);
+    return n;
+}
+
+static gw_status check_processes(int ranks, int threads, gw_diags *dg) {
+    char name[256];
+    int64_t need = (int64_t)ranks * threads;
+    int64_t left = gw_cgroup_processes_left("/proc", "/sys/fs/cgroup", name, sizeof name);
+    if (left >= 0 && left < need) {
+        gw_diag *d =
+            gw_diag_add(dg, GW_ERROR, GW_ERR_MEMORY, "launch-processes", (gw_where){0},
+                        "cgroup %s allows %" PRId64 " more threads, and %d ranks need %" PRId64,
+                        name, left, ranks, need);
+        gw_diag_hint(dg, d, "raise its pids.max, or run fewer ranks");
+        return GW_ERR_MEMORY;
+    }
+    struct rlimit l;
+    if (getuid() == 0 || getrlimit(RLIMIT_NPROC, &l) != 0 || l.rlim_cur == RLIM_INFINITY)
+        return GW_OK; /* root is not held to it */
+    int64_t used = threads_of_user();
+    if ((int64_t)l.rlim_cur - used >= need) return GW_OK;
+    gw_diag *d = gw_diag_add(dg, GW_ERROR, GW_ERR_MEMORY, "launch-processes", (gw_where){0},
+                             "this user may have %lld threads and has %" PRId64
+                             "; %d ranks need %" PRId64 " more",
+                             (long long)l.rlim_cur, used, ranks, need);
+    gw_diag_hint(dg, d, "raise ulimit -u, or run fewer ranks");
+    return GW_ERR_MEMORY;
+}
+
+gw_status gw_launch_check(int ranks, const gw_cores *c, gw_diags *dg) {
+    char name[256];
+    int threads = c->n > ranks ? c->n / ranks : 1;
+    GW_TRY(check_processes(ranks, threads, dg));
+    if (c->n > 0 && ranks > c->n)
+        gw_log_warn("%d ranks share %d cores: they take turns", ranks, c->n);
+    double cpus = gw_cgroup_cpus("/proc", "/sys/fs/cgroup", name, sizeof name);
+    if (cpus > 0 && (double)ranks > cpus + 1e-9)
+        gw_log_warn("cgroup %s allows the time of %.4g cores: %d ranks will wait for one another",
+                    name, cpus, ranks);
+    return GW_OK;
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// The MPI transport above the plugin's table: what it knows of itself and of the other ranks.
+#ifndef GW_COMM_MPI_TRANSPORT_H
+#define GW_COMM_MPI_TRANSPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/diag.h"       /* gw_status, gw_diags */
+#include "comm/flight.h"     /* gw_flight, gw_flight_mark */
+#include "comm/mpi/plugin.h" /* gw_mpi_api, gw_mpi_request, gw_mpi_world */
+#include "comm/transport.h"  /* gw_transport, gw_coll_mark */
+
+enum { GW_MPI_SLOTS = 64, GW_MPI_TEXT = 400 };
+
+/* A control message. */
+typedef enum gw_mpi_note_kind {
+    GW_MPI_ASK,    /* have you reached this collective, and what do you do? */
+    GW_MPI_ANSWER, /* to an ASK */
+    GW_MPI_BUSY,   /* do not wait for me before busy_s have passed */
+    GW_MPI_FAIL,   /* I give up, because of text */
+} gw_mpi_note_kind;
+
+typedef enum gw_mpi_reached { GW_MPI_NOT_YET, GW_MPI_THERE, GW_MPI_LONG_PAST } gw_mpi_reached;
+
+typedef struct gw_mpi_note {
+    int32_t kind, from;
+    uint32_t ticket;                /* ASK, and its ANSWER */
+    int32_t waits_for;              /* ANSWER: the rank it waits for, or -1 */
+    int32_t reached;                /* ANSWER: gw_mpi_reached */
+    int32_t unused;                 /* zero */
+    uint64_t group, seq, signature; /* ASK: the asker's collective; ANSWER: what it called there */
+    uint64_t progress;              /* ANSWER: changes as the rank gets on */
+    double busy_s;                  /* ANSWER, BUSY */
+    char text[GW_MPI_TEXT];         /* the collective at (group, seq); what one is busy with; why */
+    char now[104];                  /* ANSWER: the latest collective */
+} gw_mpi_note;
+
+typedef struct gw_mpi_peer {
+    uint64_t progress;
+    int64_t busy_until_ns;
+    char what[64]; /* what it is busy with, or its latest collective as far as is known */
+} gw_mpi_peer;
+
+/* A wait that takes long: whom it is for, and what asking around has shown. */
+typedef struct gw_mpi_watch {
+    bool on;
+    int peer;  /* whom this rank waits for */
+    int asked; /* the last rank asked: peer, or whom peer waits for, and so on */
+    int hops;
+    uint32_t ticket;
+    bool answered;           /* by `asked`, in this round */
+    int64_t verdict_ns;      /* patience is over: when to say so; 0: it is not */
+    int64_t life_ns, ask_ns; /* latest sign of life; time of the next question */
+    gw_mpi_note answer;
+} gw_mpi_watch;
+
+typedef struct gw_mpi_transport {
+    gw_transport base;
+    const gw_mpi_api *api;
+    int64_t timeout_ns;
+    bool spin; /* ranks do not outnumber the cores of this host */
+    int max_tag;
+    int *all;           /* [size] 0, 1, 2 ... */
+    gw_mpi_peer *peers; /* [size] */
+
+    bool failed, told; /* `why` holds; the others know it */
+    bool silent;       /* it was another rank that failed, and says so itself */
+    bool late;         /* the failure is one of time */
+    const char *fail_id;
+    char why[GW_MPI_TEXT];
+
+    uint64_t op, begun; /* progress: ops and collectives so far */
+    int tag;            /* of the collective that runs; 0 outside */
+    int64_t waited_ns, serviced_ns;
+    int64_t alive_ns, longest_gap_ns; /* latest sign of its own life; the longest between two */
+    int64_t busy_until_ns;
+    char busy_with[64];
+    bool busy_sent;
+    gw_flight flight;
+    gw_flight_mark
+        latest; /* the collective that it is in, or was in last; text "" before the first */
+    gw_mpi_watch watch;
+
+    gw_mpi_note in; /* being received */
+    gw_mpi_request in_request;
+    struct {
+        gw_mpi_note note;
+        gw_mpi_request request;
+    } out[GW_MPI_SLOTS];
+} gw_mpi_transport;
+
+/* A transport over ranks that have been initialised. `close` finalizes MPI if all ranks come to it
+ * within the timeout, and frees; otherwise MPI is left as it is and the process is to end with an
+ * error. */
+gw_transport *gw_mpi_transport_new(const gw_mpi_api *api, const gw_mpi_world *w, double timeout_s,
+                                   bool spin);
+
+/* Another rank failed, and is about to say why. */
+bool gw_mpi_transport_silent(const gw_transport *t);
+
+/* ---- control messages (control.c) ---- */
+
+void gw_mpi_control_open(gw_mpi_transport *t);
+void gw_mpi_control_close(gw_mpi_transport *t);
+/* Reads and answers what has come. After it t->failed may hold. */
+void gw_mpi_control_serve(gw_mpi_transport *t);
+/* Sends; false when too many are under way. */
+bool gw_mpi_control_send(gw_mpi_transport *t, int to, const gw_mpi_note *n);
+/* To all others; waits up to limit_ns until they have left. */
+void gw_mpi_control_send_all(gw_mpi_transport *t, const gw_mpi_note *n, int64_t limit_ns);
+/* Begins a round of asking about the collective that runs: first the rank that is waited for, then,
+ * as answers come, the one that it waits for. */
+void gw_mpi_control_ask(gw_mpi_transport *t);
+/* Remembers the first failure, and tells the others. */
+void gw_mpi_failed(gw_mpi_transport *t, const char *id, const char *fmt, ...) GW_PRINTF(3, 4);
+/* Checks an MPI code. */
+bool gw_mpi_ok(gw_mpi_transport *t, int code, const char *what);
+
+#endif
