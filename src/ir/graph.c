@@ -198,9 +198,17 @@ static gw_shard flat_part(const gw_type *t, const gw_mesh *m, int64_t rank) {
 }
 
 int64_t gw_type_flat_first(const gw_type *t, const gw_mesh *m, int64_t rank) {
-    if (!t->flat) return 0;
-    gw_shard s = flat_part(t, m, rank);
-    return gw_shard_length(&s) > 0 ? gw_shard_global(&s, 0) : 0;
+    if (t->flat) {
+        gw_shard s = flat_part(t, m, rank);
+        return gw_shard_length(&s) > 0 ? gw_shard_global(&s, 0) : 0;
+    }
+    const gw_dim *d = &t->dims[0];
+    if (t->ndim == 0 || d->naxes == 0 || d->shard != GW_SHARD_CHUNK) return 0;
+    gw_shard s = {.kind = GW_SHARD_CHUNK, .size = d->size};
+    part_of(m, d->axes, d->naxes, rank, &s);
+    int64_t row = 1;
+    for (int i = 1; i < t->ndim; i++) row *= t->dims[i].size;
+    return gw_shard_length(&s) > 0 ? gw_shard_global(&s, 0) * row : 0;
 }
 
 int64_t gw_type_local_elems(const gw_type *t, const gw_mesh *m, int64_t rank) {
@@ -394,6 +402,17 @@ void gw_graph_bucket(const gw_graph *g, gw_oid o, int64_t *first, int64_t *last)
     while (*last + 1 < g->ops.count && g->ops.items[*last + 1].code == op->code &&
            bucket_of(g, &g->ops.items[*last + 1]) == id)
         ++*last;
+}
+
+int64_t gw_graph_copy_end(const gw_graph *g, gw_oid o) {
+    int64_t i = o, n = g->ops.count;
+    while (i < n && g->ops.items[i].stream == GW_STREAM_COPY &&
+           g->ops.items[i].rate == g->ops.items[o].rate)
+        i++;
+    while (i < n && g->ops.items[i].stream != GW_STREAM_COPY &&
+           g->ops.items[i].rate == g->ops.items[o].rate)
+        i++;
+    return i < n && g->ops.items[i].rate != g->ops.items[o].rate ? i - 1 : i;
 }
 
 int64_t gw_value_view_bytes(const gw_graph *g, gw_vid v, int64_t rank) {

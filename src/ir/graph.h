@@ -110,7 +110,8 @@ typedef enum gw_phase {
 
 typedef enum gw_rate { GW_RATE_STEP, GW_RATE_MB } gw_rate;
 
-/* Streams: compute, copies, and one for each mesh axis group that communicates. */
+/* Streams: compute, copies between memory kinds, and one for each mesh axis group that
+ * communicates. */
 #define GW_STREAMS(X)                                                                              \
     X(COMPUTE, "compute")                                                                          \
     X(COPY, "copy") X(DP, "dp") X(TP, "tp") X(CP, "cp") X(EP, "ep") X(PP, "pp")
@@ -206,7 +207,8 @@ int64_t gw_type_elems(const gw_type *t); /* global; 1 for a scalar */
 /* Elements and bytes that `rank` holds under the placement. */
 int64_t gw_type_local_elems(const gw_type *t, const gw_mesh *m, int64_t rank);
 int64_t gw_type_local_bytes(const gw_type *t, const gw_mesh *m, int64_t rank);
-/* Index in the whole tensor of the first element that `rank` holds of a flat type; 0 of others. */
+/* Index in the whole tensor of the first element that `rank` holds of a type that is flat or cut
+ * along its first dimension; 0 of others. */
 int64_t gw_type_flat_first(const gw_type *t, const gw_mesh *m, int64_t rank);
 /* Local length of dimension i. */
 int64_t gw_type_local_dim(const gw_type *t, int i, const gw_mesh *m, int64_t rank);
@@ -247,6 +249,10 @@ int64_t gw_value_view_bytes(const gw_graph *g, gw_vid v, int64_t rank);
 /* The ops fused with op o into one collective: neighbours with its opcode and its `bucket`
  * attribute, which is not 0. Alone: *first == *last == o. Cost: the size of the bucket. */
 void gw_graph_bucket(const gw_graph *g, gw_oid o, int64_t *first, int64_t *last);
+/* Up to where what copy op o (stream `copy`) reads must stay as it is: the first op of the next run
+ * of neighbouring copy ops, where the executor waits for this run; no further than the last op
+ * before the rate changes; the number of ops if neither comes. */
+int64_t gw_graph_copy_end(const gw_graph *g, gw_oid o);
 /* Finds a leaf by role and name, or GW_NONE. Linear: for builders and tests. */
 gw_vid gw_graph_find(const gw_graph *g, gw_role role, const char *name);
 

@@ -106,8 +106,8 @@ typedef struct gw_tensor {
     int ndim;
     int64_t dims[GW_MAX_DIMS];
     int64_t elems;
-    int64_t first; /* index in the whole tensor of element 0 of a flat part (elements 0.. follow
-                      it); 0 of a tensor that is whole or cut along dimensions */
+    int64_t first; /* index in the whole tensor of element 0 of a flat part, or of a part along the
+                      first dimension (elements 0.. follow it); 0 of a whole tensor */
 } gw_tensor;
 
 /* The arguments of a kernel. An absent optional input has data NULL and elems 0. */

@@ -13,7 +13,8 @@
 //     case where the loop writes too;
 //   - micro-batch-rate memory lives within one iteration;
 //   - workspace lives during its op;
-//   - a bucket is one collective: what its ops touch lives from its first op to its last.
+//   - a bucket is one collective: what its ops touch lives from its first op to its last;
+//   - copies run beside the other ops: what one reads lives to gw_graph_copy_end.
 //
 // The sweep goes through intervals by their beginnings and keeps the live ones in order of offset.
 // While no two overlap, a new one can only collide with its neighbours in that order, so two
@@ -156,6 +157,8 @@ static void touch_all(lives *l) {
     for (int64_t i = 0; i < l->nops; i++) {
         const gw_op *o = &l->g->ops.items[i];
         touch_op(l, o, i);
+        if (o->stream == GW_STREAM_COPY)
+            touch(l, gw_op_in(l->g, o, 0), gw_graph_copy_end(l->g, (gw_oid)i));
         int64_t first = i, last = i;
         gw_graph_bucket(l->g, (gw_oid)i, &first, &last);
         if (first == last) continue;

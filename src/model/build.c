@@ -14,6 +14,7 @@
 #include "base/map.h"   /* gw_smap */
 #include "base/panic.h" /* GW_ASSERT */
 #include "model/model.h"
+#include "model/resnet.h" /* gw_resnet_build */
 
 typedef struct net {
     const gw_model *m;
@@ -311,6 +312,7 @@ static gw_status check_sizes(const gw_model *m, const gw_build_opts *o, gw_diags
 
 gw_status gw_model_build(gw_graph *g, const gw_model *m, const gw_build_opts *o, gw_diags *dg) {
     GW_TRY(gw_model_check(m, dg));
+    if (m->family == GW_FAMILY_RESNET) return gw_resnet_build(g, m, o, dg);
     GW_TRY(check_sizes(m, o, dg));
     if (m->family == GW_FAMILY_GPT2 && o->mode != GW_BUILD_CACHED && o->seq > m->max_positions)
         return GW_FAIL(dg, GW_ERR_CONFIG, "model-positions",

@@ -18,10 +18,12 @@
 
 #include "base/panic.h" /* GW_ASSERT */
 #include "model/model.h"
+#include "model/resnet.h" /* gw_resnet_check, gw_resnet_params */
 
 static const char *const family_names[] = {"gpt2", "llama", "qwen2", "qwen3", "mistral"};
 
 const char *gw_family_name(gw_family f) {
+    if (f == GW_FAMILY_RESNET) return "resnet";
     GW_ASSERT(f < GW_FAMILY_COUNT);
     return family_names[f];
 }
@@ -32,7 +34,9 @@ bool gw_family_parse(const char *name, gw_family *out) {
             *out = (gw_family)i;
             return true;
         }
-    return false;
+    if (strcmp(name, "resnet") != 0) return false;
+    *out = GW_FAMILY_RESNET;
+    return true;
 }
 
 gw_model gw_model_defaults(gw_family f) {
@@ -59,8 +63,16 @@ gw_model gw_model_defaults(gw_family f) {
         m.norm_eps = 1e-6;
         m.rope_theta = 1e6;
         break;
-    case GW_FAMILY_MISTRAL:
-    case GW_FAMILY_COUNT: break;
+    case GW_FAMILY_MISTRAL: break;
+    case GW_FAMILY_RESNET:
+        m.resnet = (gw_resnet){.width = 64,
+                               .image = 224,
+                               .channels = 3,
+                               .classes = 1000,
+                               .momentum = 0.1,
+                               .groups = 1,
+                               .broadcast_buffers = true};
+        break;
     }
     return m;
 }
@@ -91,6 +103,7 @@ static double rough_count(const gw_model *m) {
 #define MAX_PARAMETERS 0x1p48
 
 gw_status gw_model_check(const gw_model *m, gw_diags *dg) {
+    if (m->family == GW_FAMILY_RESNET) return gw_resnet_check(m, dg);
     gw_status st = GW_OK;
     const int64_t top = INT64_C(1) << 31;
     need(&st, dg, m->layers > 0 && m->layers <= GW_MODEL_MAX_LAYERS,
@@ -301,7 +314,17 @@ static void table(lister *s, const char *name, const char *dims, const char *hf,
     public_names(s, p, hf, gguf);
 }
 
+void gw_model_buffers(const gw_model *m, gw_arena *a, gw_buffer **out, int *n) {
+    *out = NULL;
+    *n = 0;
+    if (m->family == GW_FAMILY_RESNET) gw_resnet_buffers(m, a, out, n);
+}
+
 void gw_model_params(const gw_model *m, gw_arena *a, gw_param **out, int *n) {
+    if (m->family == GW_FAMILY_RESNET) {
+        gw_resnet_params(m, a, out, n);
+        return;
+    }
     lister s = {.m = m, .a = a, .layer = -1, .cap = (int)m->layers * 20 + 8};
     s.list = gw_arena_new(a, gw_param, s.cap);
     bool gpt2 = m->family == GW_FAMILY_GPT2;
@@ -335,12 +358,14 @@ int64_t gw_model_count(const gw_model *m) {
 }
 
 int64_t gw_model_count_embedding(const gw_model *m) {
+    if (m->family == GW_FAMILY_RESNET) return 0;
     int64_t n = m->tie ? 0 : m->vocab * m->hidden;
     if (m->family == GW_FAMILY_GPT2) n += m->max_positions * m->hidden;
     return n;
 }
 
 double gw_model_flops_per_token(const gw_model *m, int64_t seq, bool full_attention) {
+    if (m->family == GW_FAMILY_RESNET) return gw_resnet_flops(m);
     double n = (double)(gw_model_count(m) - gw_model_count_embedding(m));
     double per_key = 12.0 * (double)(m->heads * m->head_dim);
     double attention = 0;

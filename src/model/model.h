@@ -21,8 +21,25 @@ typedef enum gw_family {
     GW_FAMILY_QWEN2,   /* llama with biases on q, k, v */
     GW_FAMILY_QWEN3,   /* llama with norms on q and k, explicit head size */
     GW_FAMILY_MISTRAL, /* llama with a sliding window */
-    GW_FAMILY_COUNT
+    GW_FAMILY_COUNT,   /* of the families of language models, whose builder is model/build.c */
+    GW_FAMILY_RESNET = GW_FAMILY_COUNT, /* images, classes: He et al. 2015, model/resnet.c */
 } gw_family;
+
+/* What a residual net is, beside norm_eps. torchvision's resnet18 is blocks 2 2 2 2, its resnet50 3
+ * 4 6 3 with bottlenecks, both of width 64. */
+typedef struct gw_resnet {
+    int64_t blocks[4]; /* residual blocks of each stage; a stage halves the image, doubles width */
+    bool bottleneck;   /* blocks of 1x1, 3x3, 1x1 filters, four times as wide outside as inside */
+    int64_t width;     /* channels of the stem and inside the first stage's blocks */
+    int64_t image;     /* height and width of an image */
+    int64_t channels;  /* of an image */
+    int64_t classes;
+    double momentum; /* of running statistics */
+    int64_t groups;  /* parts of a micro-batch with batch statistics of their own: 1 is one for all
+                        (SyncBatchNorm), the degree of data parallelism is one a rank */
+    bool broadcast_buffers; /* with groups: running statistics are the first group's, as DDP keeps
+                               them; false: each group keeps its own */
+} gw_resnet;
 
 typedef enum gw_rope_scaling { GW_ROPE_NONE, GW_ROPE_LINEAR, GW_ROPE_LLAMA3 } gw_rope_scaling;
 
@@ -42,23 +59,31 @@ typedef struct gw_model {
     bool gelu_tanh; /* gpt2: tanh form (gelu_new) or exact */
     int64_t window; /* 0 = none: tokens a windowed layer sees, itself included */
     bool windowed[GW_MODEL_MAX_LAYERS];
-    double dropout;  /* gpt2: after the embeddings and on both residual branches */
-    double init_std; /* of matrices; output projections get init_std / sqrt(2 layers) */
+    double dropout;   /* gpt2: after the embeddings and on both residual branches */
+    double init_std;  /* of matrices; output projections get init_std / sqrt(2 layers) */
+    gw_resnet resnet; /* of GW_FAMILY_RESNET, which reads norm_eps and this alone */
 } gw_model;
 
 const char *gw_family_name(gw_family f);
 bool gw_family_parse(const char *name, gw_family *out);
 /* The family's switches and usual constants, sizes 0. */
 gw_model gw_model_defaults(gw_family f);
-/* Sets all sizes; false if no preset has this name. Preset i's name, NULL past the end. */
+/* Sets all sizes; false if no preset has this name. Preset i's name, NULL past the end: of language
+ * models, and of nets for images. */
 bool gw_model_preset(const char *name, gw_model *out);
 const char *gw_model_preset_name(int i);
+const char *gw_model_net_name(int i);
 /* Every contradiction in the dimensions, with the key names of a run file. What passes has
  * parameters that can be listed and counted: the functions below take nothing else. */
 GW_WARN_UNUSED gw_status gw_model_check(const gw_model *m, gw_diags *dg);
 
 /* ---- parameters ---- */
-typedef enum gw_init { GW_INIT_NORMAL, GW_INIT_ONES, GW_INIT_ZEROS } gw_init;
+typedef enum gw_init {
+    GW_INIT_NORMAL, /* of standard deviation std */
+    GW_INIT_ONES,
+    GW_INIT_ZEROS,
+    GW_INIT_UNIFORM, /* in [-std, std) */
+} gw_init;
 
 /* One logical tensor and where it stands in a public checkpoint. */
 typedef struct gw_param {
@@ -79,10 +104,21 @@ typedef struct gw_param {
 /* All parameters in canonical order (the order of the graph's leaves). */
 void gw_model_params(const gw_model *m, gw_arena *a, gw_param **out, int *n);
 int64_t gw_model_count(const gw_model *m); /* parameters */
+
+/* State that is no parameter and that an optimizer does not make: running statistics and counters
+ * of batch norms. */
+typedef struct gw_buffer {
+    const char *name; /* torchvision's: "bn1.running_mean"; also the leaf's */
+    gw_type type;     /* f32 [c] or [group c], or i64 of a counter */
+    double init;      /* every element's first value */
+} gw_buffer;
+/* In the order of torchvision's state_dict; none for language models. A training program carries
+ * all of them as states, a forward program has the statistics as leaves of role state. */
+void gw_model_buffers(const gw_model *m, gw_arena *a, gw_buffer **out, int *n);
 int64_t gw_model_count_embedding(
     const gw_model *m); /* of these, lookup tables that do no matrix work */
-/* FLOPs of a training step per token by the usual formulas: 6N (+ attention: 6*L*h*s causal,
- * 12*L*h*s full), N without lookup tables, with the head. */
+/* FLOPs of a training step per token (of a residual net, per image) by the usual formulas: 6N (+
+ * attention: 6*L*h*s causal, 12*L*h*s full), N without lookup tables, with the head. */
 double gw_model_flops_per_token(const gw_model *m, int64_t seq, bool full_attention);
 
 /* ---- building ---- */
@@ -103,7 +139,12 @@ typedef struct gw_build_opts {
     bool packed;   /* rows hold several documents: docs is an input of attention */
 } gw_build_opts;
 
-/* Refuses a model that gw_model_check refuses, and sizes of which a program's bytes could not be
+/* A residual net instead has the inputs `images` f32[b y x c] (channels last) and `labels` i32[b]
+ * at mb rate and `seed` f32[], seq is not used, `training` chooses statistics of the batch (which
+ * advance the running ones) over the running ones, logits are f32[b v], and there is no
+ * GW_BUILD_CACHED.
+ *
+ * Refuses a model that gw_model_check refuses, and sizes of which a program's bytes could not be
  * counted in 64 bits, however it is compiled. Leaves made (absent ones are not in the graph), by
  * name: inputs at mb rate `tokens labels positions docs` i32[b s], `samples` i64[b], `at` i32[b];
  * at step rate `seed` f32[], `batch` i64[]. Parameters in canonical order with role param, dtype

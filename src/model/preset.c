@@ -4,11 +4,12 @@
 // Sources: GPT-2 (Radford et al. 2019 and the released configurations), "The Llama 3 Herd of
 // Models" table 3 and the released configurations (vocabulary 128,256; rope scaling of 3.1), the
 // Qwen2.5 and Qwen3 technical reports and released configurations, SmolLM2's released
-// configurations. Mistral 7B v0.1 as released.
+// configurations. Mistral 7B v0.1 as released. Residual nets: He et al. 2015, table 1.
 #include <string.h>
 
 #include "base/compiler.h" /* GW_COUNT */
 #include "model/model.h"
+#include "model/resnet.h" /* gw_resnet_of_depth */
 
 typedef struct preset {
     const char *name;
@@ -68,8 +69,19 @@ static const preset presets[] = {
      false, 4096},
 };
 
+/* Residual nets, by depth. */
+static const struct {
+    const char *name;
+    int depth;
+} nets[] = {
+    {"resnet18", 18}, {"resnet34", 34}, {"resnet50", 50}, {"resnet101", 101}, {"resnet152", 152}};
+
 const char *gw_model_preset_name(int i) {
     return i >= 0 && i < (int)GW_COUNT(presets) ? presets[i].name : NULL;
+}
+
+const char *gw_model_net_name(int i) {
+    return i >= 0 && i < (int)GW_COUNT(nets) ? nets[i].name : NULL;
 }
 
 bool gw_model_preset(const char *name, gw_model *out) {
@@ -101,5 +113,7 @@ bool gw_model_preset(const char *name, gw_model *out) {
         *out = m;
         return true;
     }
+    for (size_t i = 0; i < GW_COUNT(nets); i++)
+        if (strcmp(nets[i].name, name) == 0) return gw_resnet_of_depth(nets[i].depth, out);
     return false;
 }

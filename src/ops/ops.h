@@ -56,6 +56,29 @@
 //   all_reduce, reduce_scatter, all_gather x -> y  {wire bucket algorithm}; slice x -> y: the same tensor in another
 //     placement, which the types of x and y tell
 //   accumulate x, acc?  -> y = acc + x
+//   conv2d x[b y x c], w[o c i j]  -> y[b y x c]  {stride=1 pad=0}; no bias; y's c is w's o
+//   conv2d_dx dy, w  -> dx  {stride pad height width: of the image}
+//   conv2d_dw dy, x, acc?  -> dw[o c i j]  {stride pad height width: of a filter; dtype=f32}
+//   bn_mean x[b .. c]  -> mean f32[group c]  {groups=1}; samples cut into equal runs; divided by the global count
+//   bn_var x, mean  -> var f32[group c]  mean square distance from mean (biased)
+//   batchnorm x, mean, var, gain[c], bias[c]  -> y  {eps=1e-5 batch=true: mean and var are those of x, and the
+//     gradient goes through them}
+//   batchnorm_sums dy, x, mean, var  -> s1 f32[group c], s2 f32[group c]  {eps}; sums over a group of dy and dy * xhat
+//   batchnorm_dx dy, x, mean, var, gain, s1?, s2?  -> dx  {eps}; without s1, s2 the statistics are constants
+//   sum_groups s[group c], acc?  -> y[c]  {dtype=f32}
+//   first_group s[group c]  -> y[c]  the first group's
+//   running_stat r, batch  -> r' = (1 - momentum) r + momentum scale batch  tied; {momentum=0.1 scale=1}
+//   tick n i64[*]  -> n' = n + 1  tied
+//   carry x  -> y  a copy, any dtype;  commit old, new, ok f32[]  -> old'  tied: new if ok is not 0
+//   redo factor, inv_scale, ok  -> redo f32[], ok2 f32[]  of a step taken with inv_scale before the norm: undo it? and
+//     step with factor?
+//   fetch x (host, disk)  -> y (device);  store y (device), x (host, disk)  -> x'  tied to x;  spill y (device)
+//     -> x (host, disk): copies on stream `copy`
+//   relu x  -> y;  relu_grad dy, y  -> dx
+//   maxpool x[b y x c]  -> y  {size=3 stride=2 pad=1}; maxpool_grad dy, x  -> dx  to the first largest value
+//   avgpool x[b y x c]  -> y[b c];  avgpool_grad dy[b c]  -> dx  {height width}
+//   xent z[* v], labels i32[*], seed f32[], acc? f32[]  -> loss f32[]  as head, of logits that exist
+//   xent_grad z, labels, seed, acc?  -> dz, loss  BW
 //
 // Statistics (rstd, mean, lse, loss) are f32, and f64 beside f64 values. Gradients flow through output 0 of an op; the further
 // outputs are statistics for its own backward, and dout of them is GW_NONE.

@@ -149,8 +149,10 @@ static void tape_build(tape *t, gw_case *c) {
 static double functional(tape *t, eval *e) {
     eval_run(e, 0, t->nforward);
     const gw_op *last = &t->c->g.ops.items[t->nforward - 1];
-    if (t->dout == GW_NONE)
-        return eval_get(e, gw_op_in(&t->c->g, last, 3), 0) * eval_get(e, t->last, 0);
+    if (t->dout == GW_NONE) { /* the seed is a loss's last input before its accumulator */
+        int seed = t->c->def->nin - t->c->def->nacc - 1;
+        return eval_get(e, gw_op_in(&t->c->g, last, seed), 0) * eval_get(e, t->last, 0);
+    }
     double sum = 0;
     for (int64_t i = 0; i < gw_type_elems(gw_type_of(&t->c->g, t->last)); i++)
         sum += eval_get(e, t->dout, i) * eval_get(e, t->last, i);
