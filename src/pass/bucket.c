@@ -4,16 +4,21 @@
 // Three things, in one walk that emits the ops anew:
 //
 //   mend    Recomputed ops read what forward had gathered. Backward reads no whole weight of
-//   forward:
-//           such a use gets backward's own gather, placed here if it comes later or not at all.
+//           forward: such a use gets backward's own gather, placed here if it comes later or not at
+//           all.
 //   gather  The all-gathers of sharded weights in the loop are grouped by unit, a layer or what
 //           stands outside layers, for forward and for backward: one bucket, placed before the
-//           first op of the unit, or `layout.prefetch` units earlier.
+//           first op of the unit, or `layout.prefetch` units earlier. A unit of backward never
+//           stands before the end of forward. What is fetched from host or disk to be gathered
+//           goes with it; a weight that lies there whole is fetched by units in the same way.
 //   reduce  Other collectives wait in the order in which they become ready, with the ops that only
 //           pass their results on (an accumulation, a second collective). A kind of them is
 //           emitted, as one bucket, when it holds layout.bucket_bytes (the first one of the step:
 //           first_bucket_bytes, so that it starts early), when an op needs one of the results, and
 //           at the end of the loop. A tensor is never split.
+//
+// Secondary parts (slices of what forward gathered) that no op of backward turns out to need are
+// left out.
 //
 // Order among collectives is the same on every rank because every rank compiles the same program.
 // A bucket runs as one where its last op stands; lives and the verifier know that
@@ -31,7 +36,11 @@ typedef struct bucketer {
     gw_vid *again;          /* [src values]: of a weight's gather in forward, backward's */
     bool *held;             /* [src ops]: waits */
     gw_oid *back;           /* [src values]: backward's gather of it, GW_NONE if there is none */
+    gw_vid *part;           /* [src values]: its secondary part, GW_NONE if there is none */
+    bool *with;             /* [src ops]: a fetch that goes with the gather of what it fetches */
+    bool *unread;           /* [src ops]: a secondary part that nothing needs */
     int32_t *unit;          /* [src ops]: of weight gathers, -1 of others */
+    int32_t backward_unit;  /* the first of backward */
     GW_VEC(gw_oid) waiting; /* ops that wait, in order */
     GW_VEC(gw_oid) units;   /* weight gathers in order of their units */
     int64_t next_gather;    /* in `units`: the first not emitted */
@@ -53,12 +62,39 @@ static bool is_backward(const gw_op *o) {
     return o->phase == GW_PHASE_B || o->phase == GW_PHASE_W || o->phase == GW_PHASE_BW;
 }
 
-/* A gather of sharded weights at their use: in the loop, of something made before it. */
+static gw_oid op_of(const gw_graph *g, gw_vid v) {
+    return v == GW_NONE ? GW_NONE : g->values.items[v].def;
+}
+
+/* A copy that forward leaves of its part of something it gathered. */
+static bool is_part(const gw_graph *g, gw_oid i) {
+    const gw_op *o = &g->ops.items[i];
+    if (!is_named(g, i, "slice") || g->values.items[gw_op_out(g, o, 0)].tie != GW_NONE)
+        return false;
+    gw_oid d = op_of(g, gw_op_in(g, o, 0));
+    return o->rate == GW_RATE_MB && d != GW_NONE && is_named(g, d, "all_gather");
+}
+
+/* What is gathered or fetched in the end: through fetches and secondary parts. */
+static gw_vid source_of(const gw_graph *g, gw_oid i) {
+    gw_vid v = gw_op_in(g, &g->ops.items[i], 0);
+    for (gw_oid d = op_of(g, v); d != GW_NONE; d = op_of(g, v)) {
+        if (is_part(g, d))
+            d = op_of(g, gw_op_in(g, &g->ops.items[d], 0));
+        else if (!is_named(g, d, "fetch"))
+            break;
+        v = gw_op_in(g, &g->ops.items[d], 0);
+    }
+    return v;
+}
+
+/* A gather of sharded weights at their use, or a fetch of whole ones: in the loop, of something
+ * made before it. */
 static bool is_weight_gather(const bucketer *b, gw_oid i) {
     const gw_graph *g = b->src;
-    const gw_op *o = &g->ops.items[i];
-    if (o->rate != GW_RATE_MB || !is_named(g, i, "all_gather")) return false;
-    return g->values.items[gw_op_in(g, o, 0)].rate == GW_RATE_STEP;
+    if (g->ops.items[i].rate != GW_RATE_MB || b->with[i]) return false;
+    if (!is_named(g, i, "all_gather") && !is_named(g, i, "fetch")) return false;
+    return g->values.items[source_of(g, i)].rate == GW_RATE_STEP;
 }
 
 /* ---- units ---- */
@@ -67,6 +103,16 @@ static bool is_weight_gather(const bucketer *b, gw_oid i) {
 static size_t unit_length(const char *scope) {
     int n = gw_scope_layer(scope);
     return n > 0 ? (size_t)n : strcspn(scope, "/");
+}
+
+/* Fetches whose only business is to be gathered. */
+static void find_fetches(bucketer *b) {
+    const gw_graph *g = b->src;
+    for (gw_oid i = 0; i < (gw_oid)g->ops.count; i++) {
+        if (!is_named(g, i, "all_gather")) continue;
+        gw_oid d = op_of(g, gw_op_in(g, &g->ops.items[i], 0));
+        if (d != GW_NONE && is_named(g, d, "fetch")) b->with[d] = true;
+    }
 }
 
 static void find_units(bucketer *b) {
@@ -87,8 +133,34 @@ static void find_units(bucketer *b) {
         backward = is_backward(o);
         b->unit[i] = unit;
         gw_vec_push(&b->units, i);
-        gw_vid source = gw_op_in(g, o, 0);
+        gw_vid source = source_of(g, i);
         if (backward && b->back[source] == GW_NONE) b->back[source] = i;
+        if (backward) b->backward_unit = GW_MIN(b->backward_unit, unit);
+    }
+}
+
+/* Secondary parts, and which of them backward needs: those it gathers, and those of weights that
+ * only recomputed ops read. */
+static void find_parts(bucketer *b) {
+    const gw_graph *g = b->src;
+    for (gw_oid i = 0; i < (gw_oid)g->ops.count; i++) {
+        const gw_op *o = &g->ops.items[i];
+        if (is_part(g, i)) {
+            b->part[source_of(g, op_of(g, gw_op_in(g, o, 0)))] = gw_op_out(g, o, 0);
+            b->unread[i] = true;
+        }
+    }
+    for (gw_oid i = 0; i < (gw_oid)g->ops.count; i++) {
+        const gw_op *o = &g->ops.items[i];
+        for (int k = 0; is_backward(o) && k < (int)o->nin; k++) {
+            gw_oid d = op_of(g, gw_op_in(g, o, k));
+            if (d == GW_NONE) continue;
+            b->unread[d] = false;
+            if (!is_weight_gather(b, d) || is_backward(&g->ops.items[d])) continue;
+            gw_vid source = source_of(g, d);
+            if (b->part[source] != GW_NONE && b->back[source] == GW_NONE)
+                b->unread[op_of(g, b->part[source])] = false;
+        }
     }
 }
 
@@ -123,7 +195,38 @@ static void emit_bucket(bucketer *b, const gw_oid *ops, int n) {
     gw_mem_free(made);
 }
 
+/* May run as one: the same conversion of the same dtype. */
+static bool same_kind(const gw_graph *g, gw_oid i, gw_oid j) {
+    const gw_op *a = &g->ops.items[i], *b = &g->ops.items[j];
+    if (a->code != b->code || a->rate != b->rate) return false;
+    const gw_type *x = gw_type_of(g, gw_op_in(g, a, 0)), *y = gw_type_of(g, gw_op_in(g, b, 0));
+    const gw_type *u = gw_type_of(g, gw_op_out(g, a, 0)), *v = gw_type_of(g, gw_op_out(g, b, 0));
+    return x->dtype == y->dtype && x->psum == y->psum && x->flat_axes == y->flat_axes &&
+           u->psum == v->psum && u->flat_axes == v->flat_axes &&
+           gw_op_attr_named(g, a, "wire").i == gw_op_attr_named(g, b, "wire").i;
+}
+
 /* ---- gathers of weights ---- */
+
+/* Emits the gathers ops[0..n) of one unit: what they fetch, then themselves. */
+static void emit_unit(bucketer *b, const gw_oid *ops, int n) {
+    const gw_graph *g = b->src;
+    gw_oid *gathers = gw_mem_alloc(sizeof(gw_oid) * ((size_t)n + 1));
+    int m = 0;
+    for (int k = 0; k < n; k++) {
+        gw_oid d = op_of(g, gw_op_in(g, &g->ops.items[ops[k]], 0));
+        if (d != GW_NONE && b->with[d]) (void)emit(b, d);
+        if (is_collective(g, ops[k]))
+            gathers[m++] = ops[k];
+        else
+            (void)emit(b, ops[k]);
+    }
+    for (int from = 0, to = 0; from < m; from = to) { /* parts over other axes are another bucket */
+        while (to < m && same_kind(g, gathers[from], gathers[to])) to++;
+        emit_bucket(b, gathers + from, to - from);
+    }
+    gw_mem_free(gathers);
+}
 
 /* Emits the gathers of all units up to `unit`. */
 static void gather_to(bucketer *b, int32_t unit) {
@@ -131,7 +234,7 @@ static void gather_to(bucketer *b, int32_t unit) {
         int64_t from = b->next_gather, to = from;
         int32_t u = b->unit[b->units.items[from]];
         while (to < b->units.count && b->unit[b->units.items[to]] == u) to++;
-        emit_bucket(b, b->units.items + from, (int)(to - from));
+        emit_unit(b, b->units.items + from, (int)(to - from));
         b->next_gather = to;
     }
 }
@@ -145,17 +248,6 @@ static int64_t bytes_of(const gw_graph *g, gw_oid i) {
     return is_named(g, i, "all_gather") || !t->flat
                ? gw_type_elems(t) * bits / 8
                : gw_type_local_elems(t, &g->mesh, 0) * bits / 8;
-}
-
-/* May run as one: the same conversion of the same dtype. */
-static bool same_kind(const gw_graph *g, gw_oid i, gw_oid j) {
-    const gw_op *a = &g->ops.items[i], *b = &g->ops.items[j];
-    if (a->code != b->code || a->rate != b->rate) return false;
-    const gw_type *x = gw_type_of(g, gw_op_in(g, a, 0)), *y = gw_type_of(g, gw_op_in(g, b, 0));
-    const gw_type *u = gw_type_of(g, gw_op_out(g, a, 0)), *v = gw_type_of(g, gw_op_out(g, b, 0));
-    return x->dtype == y->dtype && x->psum == y->psum && x->flat_axes == y->flat_axes &&
-           u->psum == v->psum && u->flat_axes == v->flat_axes &&
-           gw_op_attr_named(g, a, "wire").i == gw_op_attr_named(g, b, "wire").i;
 }
 
 static bool reads_held(const bucketer *b, gw_oid i) {
@@ -231,6 +323,21 @@ static void take_collective(bucketer *b, gw_oid i) {
 
 /* ---- backward reads its own gathers ---- */
 
+/* In dst, what is gathered (or fetched) again where gather d of forward is needed once more. */
+static gw_vid again_from(bucketer *b, gw_oid d) {
+    const gw_graph *g = b->src;
+    gw_vid part = b->part[source_of(g, d)], in = gw_op_in(g, &g->ops.items[d], 0);
+    if (part != GW_NONE) return b->map[part];
+    gw_oid fetch = op_of(g, in);
+    if (fetch == GW_NONE || !b->with[fetch]) return b->map[in];
+    gw_vid kept = b->map[in];
+    gw_oid made = emit(b, fetch);
+    b->dst->ops.items[made].phase = GW_PHASE_B;
+    gw_vid again = b->map[in];
+    b->map[in] = kept;
+    return again;
+}
+
 /* Sees to it that what backward op `reader` reads as v, if forward gathered it, is gathered again.
  */
 static void mend_input(bucketer *b, gw_oid reader, gw_vid v) {
@@ -238,18 +345,20 @@ static void mend_input(bucketer *b, gw_oid reader, gw_vid v) {
     gw_oid d = v == GW_NONE ? GW_NONE : g->values.items[v].def;
     if (d == GW_NONE || !is_weight_gather(b, d) || is_backward(&g->ops.items[d])) return;
     if (b->again[v] != GW_NONE) return;
-    gw_oid later = b->back[gw_op_in(g, &g->ops.items[d], 0)];
+    gw_oid later = b->back[source_of(g, d)];
     if (later != GW_NONE) {
         gather_to(b, b->unit[later]);
         b->again[v] = b->map[gw_op_out(g, &g->ops.items[later], 0)];
         return;
     }
-    gw_vid kept = b->map[v];
+    gw_vid kept = b->map[v], in = gw_op_in(g, &g->ops.items[d], 0), from = b->map[in];
+    b->map[in] = again_from(b, d);
     gw_oid made = emit(b, d);
+    b->map[in] = from;
     b->dst->ops.items[made].phase = GW_PHASE_B;
     const char *scope = gw_graph_str(g, g->ops.items[reader].scope);
     b->dst->ops.items[made].scope = gw_graph_intern(b->dst, scope);
-    name_algorithm(b, &made, 1);
+    if (is_collective(g, d)) name_algorithm(b, &made, 1);
     b->again[v] = b->map[v];
     b->map[v] = kept;
 }
@@ -273,8 +382,11 @@ static void emit_backward(bucketer *b, gw_oid i) {
 
 static void take_op(bucketer *b, gw_oid i) {
     const gw_op *o = &b->src->ops.items[i];
+    if (b->with[i] || b->unread[i]) return;
     if (b->unit[i] >= 0) {
-        gather_to(b, b->unit[i] + b->o->prefetch);
+        int32_t to = b->unit[i] + b->o->prefetch;
+        if (b->unit[i] < b->backward_unit) to = GW_MIN(to, b->backward_unit - 1);
+        gather_to(b, to);
         return;
     }
     if (is_collective(b->src, i)) {
@@ -314,12 +426,13 @@ gw_status gw_pass_bucket(gw_graph *dst, const gw_graph *src, const gw_compile_op
                          gw_compile_report *report, gw_diags *dg) {
     (void)report;
     (void)dg;
-    if (src->mesh.naxes == 0) {
+    if (src->mesh.naxes == 0 && opts->layout.parameter_mem == GW_MEM_DEVICE) {
         gw_graph_dup(dst, src);
         return GW_OK;
     }
     gw_arena mem = {0};
-    bucketer b = {.src = src, .dst = dst, .o = &opts->layout, .first = true};
+    bucketer b = {
+        .src = src, .dst = dst, .o = &opts->layout, .first = true, .backward_unit = INT32_MAX};
     gw_graph_init(dst, src->table);
     dst->mesh = src->mesh;
     dst->micro_batches = src->micro_batches;
@@ -329,8 +442,13 @@ gw_status gw_pass_bucket(gw_graph *dst, const gw_graph *src, const gw_compile_op
     b.held = gw_arena_new(&mem, bool, src->ops.count + 1);
     b.unit = gw_arena_new(&mem, int32_t, src->ops.count + 1);
     b.back = gw_arena_new(&mem, gw_oid, src->values.count);
-    for (int64_t v = 0; v < src->values.count; v++) b.back[v] = GW_NONE;
+    b.part = gw_arena_new(&mem, gw_vid, src->values.count);
+    b.with = gw_arena_new(&mem, bool, src->ops.count + 1);
+    b.unread = gw_arena_new(&mem, bool, src->ops.count + 1);
+    for (int64_t v = 0; v < src->values.count; v++) b.back[v] = b.part[v] = GW_NONE;
+    find_fetches(&b);
     find_units(&b);
+    find_parts(&b);
     walk(&b);
     gw_vec_release(&b.waiting);
     gw_vec_release(&b.units);

@@ -26,7 +26,8 @@ typedef struct gw_optim_opts {
     bool nesterov;
     double muon_momentum, muon_lr_ratio; /* lr of Muon matrices / lr of the rest */
     int muon_ns_steps;
-    double clip_norm; /* 0 = norm is measured, nothing clipped */
+    double clip_norm;   /* 0 = norm is measured, nothing clipped */
+    bool deferred_norm; /* step before the norm is known, undo or repeat if it clips */
 } gw_optim_opts;
 
 typedef enum gw_recompute_kind {
@@ -52,12 +53,17 @@ typedef struct gw_layout_opts {
     bool reduce_each;   /* gradients are reduced in each micro-batch, not in the last alone */
     int64_t bucket_bytes, first_bucket_bytes; /* of gradients reduced together; 0: one by one */
     int prefetch;      /* layers ahead of use that sharded parameters are gathered */
+    int secondary;     /* zero 3: ranks over which forward leaves a second part of what it gathered,
+                          from which backward gathers (the ranks of a node); 0: none */
     int weight_wire;   /* gw_wire of parameter gathers */
     int gradient_wire; /* gw_wire of gradient reductions */
     /* The algorithm of a bucket (ops[0..n) are its collectives), a constant text; NULL: left open,
      * for whoever runs it. comm/ stands below this folder. */
     const char *(*algorithm)(const gw_graph *g, const gw_oid *ops, int n, const void *user);
     const void *algorithm_user;
+    /* Where homes lie: optimizer states; the master copy (master != compute); the parameters as
+     * products read them (zero 3). */
+    gw_mem optimizer_mem, master_mem, parameter_mem;
 } gw_layout_opts;
 
 typedef struct gw_compile_opts {
@@ -79,6 +85,8 @@ typedef struct gw_compile_opts {
      */
     int64_t (*workspace)(const gw_graph *g, const gw_op *o, const void *user);
     const void *workspace_user;
+    bool keep_gradients; /* the gradients that the optimizer reads, reduced and before clipping,
+                            live to the end of the step as results named "grad:PARAMETER" */
     bool verify; /* after each pass: verify, print, parse, compare (always on in debug builds) */
     const char *reproducer_dir; /* where a failing pass leaves its input, or NULL */
 } gw_compile_opts;
@@ -88,7 +96,7 @@ typedef struct gw_place_report {
     int64_t arena_bytes[GW_MEM_COUNT];
     int64_t lower_bound_bytes; /* largest sum of live bytes, device */
     gw_oid peak_op;            /* where it is reached */
-    int64_t persistent_bytes;  /* parameters and states, at the bottom of the arena */
+    int64_t persistent_bytes;  /* parameters and states at the bottom of the device's arena */
 } gw_place_report;
 
 typedef struct gw_compile_report {
@@ -135,7 +143,7 @@ typedef struct gw_lives {
     int64_t *bytes;        /* per root value: local bytes, rounded up to 64; 0 for non-roots */
     int32_t *first, *last; /* per root: op indices, inclusive */
     bool *persistent;
-    int64_t peak_bytes;
+    int64_t peak_bytes; /* of device memory, and where */
     gw_oid peak_op;
 } gw_lives;
 void gw_lives_of(gw_lives *l, const gw_graph *g, gw_arena *a);

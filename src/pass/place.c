@@ -10,7 +10,11 @@
 // life, by start) and the best is kept. Finding the optimum is NP-hard (dynamic storage
 // allocation); the report gives the distance to the lower bound, the largest sum of live bytes.
 //
-// On one stream program order is the happens-before order, so lives are intervals of op indices.
+// Host and disk have arenas of their own, packed in the same way. Places on disk are whole pages,
+// so that a file opened without the page cache can be read and written at them.
+//
+// On one stream program order is the happens-before order, so lives are intervals of op indices;
+// gw_lives_of stretches those of values that another stream touches.
 #include <stdlib.h>
 #include <string.h>
 
@@ -131,24 +135,31 @@ static double key_of(const block *b, int order) {
 }
 enum { ORDERS = 5 };
 
-static int64_t place_persistent(gw_graph *g, const gw_lives *l, bool params) {
+/* Bytes that a value takes in its arena. */
+enum { ALIGN = 64, DISK_ALIGN = 4096 };
+static int64_t room_of(const gw_graph *g, gw_vid v) {
+    int64_t align = g->values.items[v].mem == GW_MEM_DISK ? DISK_ALIGN : ALIGN;
+    return (gw_type_local_bytes(gw_type_of(g, v), &g->mesh, 0) + align - 1) / align * align;
+}
+
+static int64_t place_persistent(gw_graph *g, const gw_lives *l, gw_mem mem, bool params) {
     int64_t at = 0;
     for (int64_t v = 0; v < g->values.count; v++) {
         gw_value *x = &g->values.items[v];
-        if (!l->persistent[v] || (x->role == GW_ROLE_PARAM && !params)) continue;
+        if (!l->persistent[v] || x->mem != mem || (x->role == GW_ROLE_PARAM && !params)) continue;
         x->offset = at;
-        at += (gw_type_local_bytes(&x->type, &g->mesh, 0) + 63) / 64 * 64;
+        at += room_of(g, (gw_vid)v);
     }
     return at;
 }
 
-static int64_t place_rest(gw_graph *g, const gw_lives *l, int64_t base, int64_t lower,
-                          gw_arena *mem) {
-    block *blocks = gw_arena_new(mem, block, g->values.count);
+static int64_t place_rest(gw_graph *g, const gw_lives *l, gw_mem mem, int64_t base, int64_t lower,
+                          gw_arena *a) {
+    block *blocks = gw_arena_new(a, block, g->values.count);
     int64_t n = 0;
     for (int64_t v = 0; v < g->values.count; v++)
-        if (l->bytes[v] > 0 && !l->persistent[v])
-            blocks[n++] = (block){(gw_vid)v, l->bytes[v], 0, l->first[v], l->last[v], 0};
+        if (l->bytes[v] > 0 && !l->persistent[v] && g->values.items[v].mem == mem)
+            blocks[n++] = (block){(gw_vid)v, room_of(g, (gw_vid)v), 0, l->first[v], l->last[v], 0};
     int64_t best = INT64_MAX;
     for (int order = 0; order < ORDERS; order++) {
         for (int64_t i = 0; i < n; i++) blocks[i].key = key_of(&blocks[i], order);
@@ -180,15 +191,18 @@ gw_status gw_pass_place(gw_graph *dst, const gw_graph *src, const gw_compile_opt
     if (!opts->train) /* another program owns the parameters */
         for (int64_t v = 0; v < dst->values.count; v++)
             if (dst->values.items[v].role == GW_ROLE_PARAM && l.persistent[v]) {
-                l.peak_bytes -= l.bytes[v];
+                if (dst->values.items[v].mem == GW_MEM_DEVICE) l.peak_bytes -= l.bytes[v];
                 l.bytes[v] = 0;
             }
     gw_place_report r = {0};
-    r.persistent_bytes = place_persistent(dst, &l, opts->train);
     r.lower_bound_bytes = l.peak_bytes;
     r.peak_op = l.peak_op;
-    r.arena_bytes[GW_MEM_DEVICE] =
-        place_rest(dst, &l, r.persistent_bytes, r.lower_bound_bytes, &mem);
+    for (int m = 0; m < GW_MEM_COUNT; m++) {
+        int64_t base = place_persistent(dst, &l, (gw_mem)m, opts->train);
+        if (m == GW_MEM_DEVICE) r.persistent_bytes = base;
+        int64_t lower = m == GW_MEM_DEVICE ? r.lower_bound_bytes : 0;
+        r.arena_bytes[m] = place_rest(dst, &l, (gw_mem)m, base, lower, &mem);
+    }
     spread_to_ties(dst);
     memcpy(dst->arena_bytes, r.arena_bytes, sizeof dst->arena_bytes);
     report->place = r;

@@ -38,7 +38,8 @@ static void find_droppable(const gw_graph *g, bool *can) {
         const gw_op *o = &g->ops.items[i];
         can[i] = o->phase == GW_PHASE_F && o->rate == GW_RATE_MB &&
                  gw_scope_layer(gw_graph_str(g, o->scope)) > 0 && !(o->flags & GW_OP_RECOMPUTED) &&
-                 !(gw_op_def(g, o)->traits & GW_OP_COLLECTIVE);
+                 !(gw_op_def(g, o)->traits & (GW_OP_COLLECTIVE | GW_OP_VIEW)) &&
+                 o->stream == GW_STREAM_COMPUTE; /* a conversion is not an activation */
         for (int k = 0; can[i] && k < (int)o->nout; k++)
             if (g->values.items[gw_op_out(g, o, k)].tie != GW_NONE) can[i] = false;
     }
@@ -221,15 +222,18 @@ static gw_status bytes_with(const gw_graph *src, const candidate *list, int64_t 
     memset(drop, 0, sizeof(bool) * (size_t)src->ops.count);
     for (int64_t i = 0; i < n; i++) drop[list[i].op] = true;
     gw_compile_report report = {0};
-    gw_graph a, b, c;
+    gw_graph a, b, c, d;
     apply(&a, src, drop, &report);
     gw_status st = gw_pass_bucket(&b, &a, opts, &report, dg);
     gw_graph_release(&a);
     GW_TRY(st);
-    st = gw_pass_place(&c, &b, opts, &report, dg);
-    *bytes = report.place.arena_bytes[GW_MEM_DEVICE];
+    st = gw_pass_offload(&c, &b, opts, &report, dg);
     gw_graph_release(&b);
-    if (st == GW_OK) gw_graph_release(&c);
+    GW_TRY(st);
+    st = gw_pass_place(&d, &c, opts, &report, dg);
+    *bytes = report.place.arena_bytes[GW_MEM_DEVICE];
+    gw_graph_release(&c);
+    if (st == GW_OK) gw_graph_release(&d);
     return st;
 }
 

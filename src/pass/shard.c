@@ -10,9 +10,9 @@
 //   0      R                       R                R                 all-reduce of gradients
 //   1      R                       in place, whole  flat              reduce-scatter, all-gather
 //   2      R                       flat             flat              the same; whole ones die
-//   early 3      flat, gathered at use   flat             flat              all-gathers in forward,
-//   again
-//                                                                     in backward
+//                                                                     early
+//   3      flat, gathered at use   flat             flat              all-gathers in forward,
+//                                                                     again in backward
 //
 // Then each op in order: its inputs are converted to what it can work on, and its outputs follow
 // from its factor signature: a factor that is cut passes to the outputs that have it and makes a
@@ -29,7 +29,18 @@
 // layout.keep_gathered): backward reads the flat source and gathers again, so that nothing whole
 // survives from one to the other.
 //
-// Left to the bucket pass: fusing, hoisting, algorithms.
+// With layout.secondary (hpZ of ZeRO++, Wang et al. 2023) forward leaves a second part of what it
+// gathered, cut over the most minor sub-axes of `dp` alone, in the gathered dtype. Backward gathers
+// that one, so that nothing crosses the outer sub-axes there; the price is 1/secondary of the
+// weights for as long as backward needs them.
+//
+// A home has a memory kind as it has a placement, and the conversion is a copy on the stream
+// `copy`. What lies on host or disk is fetched for the op that reads it, and a state that an op
+// advanced is stored back; weights cast for the whole step are spilled after the cast and fetched
+// at each use. Nothing on the device outlives its reader. Only ops of stream `copy` touch bytes of
+// other memory.
+//
+// Left to the bucket pass: fusing, hoisting, algorithms; to the offload pass: fetching ahead.
 #include <stdio.h>
 #include <string.h>
 
@@ -45,10 +56,16 @@ typedef struct sharder {
     const gw_compile_opts *opts;
     gw_builder b;
     uint32_t all, shard, replicate; /* sub-axes: of samples; of what is sharded; the rest */
+    uint32_t inner;                 /* the part of `shard` that a secondary part is cut over */
     gw_vid *map;                    /* [src values]: in dst, converted if it was finished */
+    gw_vid *leaf;                   /* [src values]: in dst, of leaves */
     gw_vid *whole[2];               /* [src values]: gathered, for forward and for backward */
+    gw_vid *second;                 /* [src values]: this rank's secondary part */
     bool *finished;                 /* [src values]: converted where they are made */
+    bool *updated;                  /* [src values]: leaves that an optimizer op steps */
+    bool *ends;                     /* [src values]: what a state ends with */
     bool *optimizer_state;          /* [src values] */
+    bool *gradient;                 /* [src values]: what an optimizer op reads as one */
     uint8_t *zero;                  /* [src values]: zero_kind of accumulators */
 } sharder;
 
@@ -61,7 +78,8 @@ static bool is_named(const gw_graph *g, const gw_op *o, const char *name) {
 static void look_at_op(sharder *s, const gw_op *o) {
     const gw_graph *g = s->src;
     bool optimizer = gw_op_def(g, o)->traits & GW_OP_OPTIMIZER;
-    if (optimizer) s->finished[gw_op_in(g, o, 1)] = true;
+    if (optimizer) s->finished[gw_op_in(g, o, 1)] = s->gradient[gw_op_in(g, o, 1)] = true;
+    if (optimizer) s->updated[gw_op_in(g, o, 0)] = true;
     if (is_named(g, o, "sqnorm")) s->finished[gw_op_in(g, o, 0)] = true;
     for (int k = 2; optimizer && k < (int)o->nin; k++)
         if (gw_op_in(g, o, k) != GW_NONE) s->optimizer_state[gw_op_in(g, o, k)] = true;
@@ -79,7 +97,8 @@ static void look_at_op(sharder *s, const gw_op *o) {
 
 static void cut_samples(sharder *s, gw_type *t) {
     int i = gw_type_find(t, "b");
-    if (i < 0) return;
+    if (i < 0) i = gw_type_find(t, "group"); /* of samples: as they are, unless it is one for all */
+    if (i < 0 || (t->dims[i].size == 1 && strcmp(t->dims[i].name, "group") == 0)) return;
     gw_dim *d = &t->dims[i];
     const uint32_t order[] = {s->replicate, s->shard};
     for (size_t k = 0; k < GW_COUNT(order); k++)
@@ -101,6 +120,15 @@ static bool flat_params(const sharder *s) {
     return o->layout.zero >= 3 || (o->layout.zero >= 1 && o->master != o->compute);
 }
 
+/* Where a leaf's home lies. */
+static gw_mem mem_of(const sharder *s, gw_vid v) {
+    const gw_compile_opts *o = s->opts;
+    const gw_value *x = &s->src->values.items[v];
+    if (x->role == GW_ROLE_STATE && s->optimizer_state[v]) return o->layout.optimizer_mem;
+    if (x->role != GW_ROLE_PARAM) return GW_MEM_DEVICE;
+    return o->master != o->compute ? o->layout.master_mem : o->layout.parameter_mem;
+}
+
 static void place_leaf(sharder *s, gw_vid v) {
     gw_vid n = gw_graph_copy_leaf(s->dst, s->src, v);
     gw_value *x = &s->dst->values.items[n];
@@ -112,7 +140,8 @@ static void place_leaf(sharder *s, gw_vid v) {
         else
             cut_samples(s, &x->type);
     }
-    s->map[v] = n;
+    x->mem = (uint8_t)mem_of(s, v);
+    s->map[v] = s->leaf[v] = n;
 }
 
 /* ---- conversions ---- */
@@ -141,11 +170,9 @@ static gw_vid conversion(sharder *s, const char *op, gw_vid x, const gw_type *to
     return y;
 }
 
-/* A partial sum to `flat` (or whole) with `psum` left. */
-static gw_vid reduce(sharder *s, gw_vid x, bool flat, uint32_t psum, bool in_place) {
-    int wire = s->opts->layout.gradient_wire;
+/* A partial sum to `flat` (or whole) with `psum` left. Only gradients travel on a narrow wire. */
+static gw_vid reduce(sharder *s, gw_vid x, bool flat, uint32_t psum, int wire, bool in_place) {
     gw_type t = *gw_type_of(s->dst, x);
-    if (t.ndim == 0) wire = 0; /* scalars of the frame travel as they are */
     if (flat && !t.flat && s->shard) {
         t.psum &= ~s->shard;
         make_flat(s, &t);
@@ -169,14 +196,55 @@ static void set_frame(sharder *s, const gw_op *o, gw_phase phase, gw_rate rate) 
     snprintf(s->b.scope, sizeof s->b.scope, "%s", gw_graph_str(s->src, o->scope));
 }
 
-/* The whole of flat value v for op o of the loop. */
+/* A copy between memory kinds: `fetch` or `spill` of x into fresh bytes, `store` into those of
+ * home. */
+static gw_vid copy(sharder *s, const char *op, gw_vid x, gw_vid home, gw_mem mem) {
+    gw_graph *g = s->dst;
+    const gw_vid in[2] = {x, home};
+    const gw_type t = *gw_type_of(g, x);
+    gw_vid y = gw_build(&s->b, op, in, home == GW_NONE ? 1 : 2, NULL, NULL);
+    if (s->b.status != GW_OK) return y;
+    set_type(s, y, &t);
+    gw_value *out = &g->values.items[y];
+    g->ops.items[out->def].stream = GW_STREAM_COPY;
+    out->mem = (uint8_t)mem;
+    if (home == GW_NONE) out->cause = GW_CAUSE_STAGING;
+    return y;
+}
+
+static bool is_away(const sharder *s, gw_vid v) {
+    return s->dst->values.items[v].mem != GW_MEM_DEVICE;
+}
+
+static gw_vid on_device(sharder *s, gw_vid x) {
+    return is_away(s, x) ? copy(s, "fetch", x, GW_NONE, GW_MEM_DEVICE) : x;
+}
+
+/* Leaves this rank's secondary part of y, the whole of v that forward gathered. The bucket pass
+ * drops one that nothing reads. */
+static void keep_second(sharder *s, gw_vid v, gw_vid y) {
+    gw_type t = *gw_type_of(s->dst, y);
+    t.flat = 1;
+    t.flat_axes = s->inner;
+    s->second[v] = conversion(s, "slice", y, &t, 0, false);
+    s->dst->values.items[s->second[v]].role = GW_ROLE_TEMP;
+    s->dst->values.items[s->second[v]].cause = GW_CAUSE_WEIGHTS;
+}
+
+/* The whole of v, which is flat or not on the device, for op o of the loop. */
 static gw_vid whole_for(sharder *s, gw_vid v, const gw_op *o) {
     int when = o->phase == GW_PHASE_F || s->opts->layout.keep_gathered ? FORWARD : BACKWARD;
     if (s->whole[when][v] != GW_NONE) return s->whole[when][v];
-    set_frame(s, o, o->phase == GW_PHASE_F ? GW_PHASE_F : GW_PHASE_B, (gw_rate)o->rate);
-    gw_vid y = gather(s, s->map[v], false);
-    s->dst->values.items[y].role = GW_ROLE_TEMP;
-    s->dst->values.items[y].cause = GW_CAUSE_COMMUNICATION;
+    bool forward = o->phase == GW_PHASE_F;
+    set_frame(s, o, forward ? GW_PHASE_F : GW_PHASE_B, (gw_rate)o->rate);
+    bool second = !forward && s->second[v] != GW_NONE;
+    gw_vid y = second ? s->second[v] : on_device(s, s->map[v]);
+    if (s->b.status == GW_OK && gw_type_of(s->dst, y)->flat) {
+        y = gather(s, y, false);
+        s->dst->values.items[y].role = GW_ROLE_TEMP;
+        s->dst->values.items[y].cause = GW_CAUSE_COMMUNICATION;
+        if (forward && s->inner && s->opts->train) keep_second(s, v, y);
+    }
     return s->whole[when][v] = y;
 }
 
@@ -193,26 +261,35 @@ static bool is_accumulator(const gw_graph *g, const gw_op *o, int in) {
     return false;
 }
 
+/* The weights that an optimizer steps (or a copy of them, to undo it), or a gradient that is whole:
+ * a view of this rank's part is enough. */
+static bool wants_part(const sharder *s, const gw_op *o, int k) {
+    if (s->opts->layout.zero < 1 || !s->shard) return false;
+    if (gw_op_def(s->src, o)->traits & GW_OP_OPTIMIZER) return k < 2;
+    return is_named(s->src, o, "carry") && s->updated[gw_op_in(s->src, o, 0)];
+}
+
 /* Input k of op o, in a placement that the op takes. */
 static gw_vid take_input(sharder *s, const gw_op *o, int k) {
     gw_vid v = gw_op_in(s->src, o, k), x = s->map[v];
     const gw_opdef *def = gw_op_def(s->src, o);
     gw_type t = *gw_type_of(s->dst, x);
+    if (is_named(s->src, o, "zeros")) return x; /* looks at the type alone */
     if (!(def->traits & GW_OP_FLAT) && t.flat) return whole_for(s, v, o);
+    if (o->rate == GW_RATE_MB && is_away(s, x)) return whole_for(s, v, o);
     bool linear = (def->traits & GW_OP_LINEAR) || is_accumulator(s->src, o, k);
     set_frame(s, o, (gw_phase)o->phase, (gw_rate)o->rate);
-    if (!linear && t.psum) return s->map[v] = reduce(s, x, false, 0, false);
-    bool part = (def->traits & GW_OP_OPTIMIZER) && k < 2 && s->opts->layout.zero >= 1 && s->shard;
-    if (part &&
-        !t.flat) { /* the weights, or a gradient that is whole: a view of this rank's part */
+    if (is_away(s, x)) return on_device(s, x);
+    if (!linear && t.psum) return s->map[v] = reduce(s, x, false, 0, 0, false);
+    if (wants_part(s, o, k) && !t.flat) {
         make_flat(s, &t);
-        return conversion(s, "slice", x, &t, 0, true);
+        return s->map[v] = conversion(s, "slice", x, &t, 0, true);
     }
     if (is_named(s->src, o, "accumulate") && k == 0) {
         const gw_type *acc = gw_type_of(s->dst, s->map[gw_op_in(s->src, o, 1)]);
         if (t.psum != acc->psum || t.flat != acc->flat) {
             s->dst->values.items[x].cause = GW_CAUSE_COMMUNICATION;
-            return reduce(s, x, acc->flat, acc->psum, false);
+            return reduce(s, x, acc->flat, acc->psum, s->opts->layout.gradient_wire, false);
         }
     }
     return x;
@@ -234,19 +311,35 @@ static bool cut_of(const gw_graph *g, const gw_op *o, const gw_factor *f, gw_dim
     return true;
 }
 
-static void apply_factor(gw_graph *g, const gw_op *o, const gw_factor *f, const gw_dim *cut) {
+static void cut_dim(gw_dim *d, const gw_dim *cut) {
+    d->naxes = cut->naxes;
+    d->shard = cut->shard;
+    memcpy(d->axes, cut->axes, sizeof d->axes);
+}
+
+/* The dimension of output k that is cut together with factor f, which is not in it: of a factor
+ * that groups f (statistics of groups of samples), or that f groups; NULL if there is none. */
+static gw_dim *partner_of(gw_type *t, const gw_signature *sig, const gw_factor *f, int k) {
+    for (int i = 0; i < sig->nfactors; i++) {
+        const gw_factor *p = &sig->factors[i];
+        bool together = (p->with[0] && strncmp(p->with, f->name, sizeof p->with) == 0) ||
+                        (f->with[0] && strncmp(f->with, p->name, sizeof p->name) == 0);
+        if (together && p->out_dim[k] >= 0) return &t->dims[p->out_dim[k]];
+    }
+    return NULL;
+}
+
+static void apply_factor(gw_graph *g, const gw_op *o, const gw_signature *sig, const gw_factor *f,
+                         const gw_dim *cut) {
     uint32_t mask = 0;
     for (int a = 0; a < cut->naxes; a++) mask |= 1u << cut->axes[a];
     for (int k = 0; k < (int)o->nout; k++) {
         gw_type *t = &g->values.items[gw_op_out(g, o, k)].type;
-        if (f->out_dim[k] < 0) {
+        gw_dim *d = f->out_dim[k] >= 0 ? &t->dims[f->out_dim[k]] : partner_of(t, sig, f, k);
+        if (d)
+            cut_dim(d, cut);
+        else
             t->psum |= mask;
-            continue;
-        }
-        gw_dim *d = &t->dims[f->out_dim[k]];
-        d->naxes = cut->naxes;
-        d->shard = cut->shard;
-        memcpy(d->axes, cut->axes, sizeof d->axes);
     }
 }
 
@@ -280,7 +373,8 @@ static gw_status apply_partial(sharder *s, const gw_op *o, const gw_op *from, gw
     if (!(gw_op_def(g, o)->traits & GW_OP_LINEAR)) return GW_OK;
     uint32_t first = gw_type_of(g, gw_op_in(g, o, 0))->psum;
     for (int k = 0; k < (int)o->nin; k++)
-        if (gw_op_in(g, o, k) != GW_NONE && gw_type_of(g, gw_op_in(g, o, k))->psum != first)
+        if (gw_op_in(g, o, k) != GW_NONE && !is_accumulator(g, o, k) &&
+            gw_type_of(g, gw_op_in(g, o, k))->psum != first)
             return refuse(s, from, "a partial sum meets a value that is none", dg);
     for (int k = 0; k < (int)o->nout; k++) g->values.items[gw_op_out(g, o, k)].type.psum |= first;
     return GW_OK;
@@ -300,7 +394,7 @@ static gw_status place_outputs(sharder *s, gw_oid id, const gw_op *from, gw_diag
         if (!cut_of(g, &o, f, &cut)) return refuse(s, from, "its operands are cut differently", dg);
         if (cut.naxes && f->kind == GW_FACTOR_WHOLE)
             return refuse(s, from, "a dimension that must be whole is cut", dg);
-        if (cut.naxes) apply_factor(g, &o, f, &cut);
+        if (cut.naxes) apply_factor(g, &o, &sig, f, &cut);
     }
     for (int k = 0; k < (int)o.nout; k++) { /* an accumulator has its output's placement */
         int acc = gw_op_accumulator(g, &o, k);
@@ -342,12 +436,12 @@ static void finish(sharder *s, const gw_op *o, gw_vid v) {
                      s->dst->values.items[gw_value_root(s->dst, x)].rate == GW_RATE_STEP;
     set_frame(s, o, (gw_phase)o->phase, last_only ? GW_RATE_STEP : (gw_rate)o->rate);
     int zero = s->opts->layout.zero;
-    bool gradient = s->src->values.items[v].name == 0;
+    bool gradient = s->gradient[v];
     bool flat = gradient && zero >= 1;
     bool passing = gradient && zero >= 2 && !t.flat && s->shard && !last_only;
     for (gw_vid u = x; passing && u != GW_NONE; u = s->dst->values.items[u].tie)
         s->dst->values.items[u].cause = GW_CAUSE_COMMUNICATION;
-    gw_vid y = reduce(s, x, flat, 0, zero == 1);
+    gw_vid y = reduce(s, x, flat, 0, gradient ? s->opts->layout.gradient_wire : 0, zero == 1);
     for (gw_vid u = y; gradient && u != GW_NONE && u != x; u = s->dst->values.items[u].tie)
         s->dst->values.items[u].cause = GW_CAUSE_GRADIENTS;
     move_name(s->dst, x, y);
@@ -367,10 +461,35 @@ static void gather_cast(sharder *s, const gw_op *o) {
     s->map[v] = y;
 }
 
-/* Updated parts of weights whose home is whole. */
+/* Weights cast for the whole step wait elsewhere, if parameters do. */
+static void spill_cast(sharder *s, const gw_op *o) {
+    gw_mem mem = s->opts->layout.parameter_mem;
+    if (!is_named(s->src, o, "cast") || o->rate != GW_RATE_STEP || mem == GW_MEM_DEVICE) return;
+    gw_vid v = gw_op_out(s->src, o, 0), y = s->map[v];
+    set_frame(s, o, (gw_phase)o->phase, GW_RATE_STEP);
+    s->map[v] = copy(s, "spill", y, GW_NONE, mem);
+    if (s->b.status != GW_OK) return;
+    s->dst->values.items[s->map[v]].cause = GW_CAUSE_WEIGHTS;
+    s->dst->values.items[y].cause = GW_CAUSE_STAGING;
+}
+
+/* What an optimizer op made of states that lie elsewhere goes back there. */
+static void store_states(sharder *s, const gw_op *o) {
+    if (!(gw_op_def(s->src, o)->traits & GW_OP_OPTIMIZER)) return;
+    for (int k = 0; k < (int)o->nout && s->b.status == GW_OK; k++) {
+        gw_vid v = gw_op_out(s->src, o, k), home = s->leaf[gw_value_root(s->src, v)];
+        if (!is_away(s, home)) continue;
+        set_frame(s, o, GW_PHASE_O, GW_RATE_STEP);
+        gw_mem mem = (gw_mem)s->dst->values.items[home].mem;
+        s->map[v] = copy(s, "store", s->map[v], home, mem);
+    }
+}
+
+/* Updated parts of weights whose home is whole, once they are final. */
 static void gather_update(sharder *s, const gw_op *o) {
     if (!(gw_op_def(s->src, o)->traits & GW_OP_OPTIMIZER)) return;
     gw_vid v = gw_op_out(s->src, o, 0), y = s->map[v];
+    if (!s->ends[v]) return;
     if (!gw_type_of(s->dst, y)->flat || gw_type_of(s->dst, gw_value_root(s->dst, y))->flat) return;
     set_frame(s, o, GW_PHASE_O, GW_RATE_STEP);
     s->map[v] = gather(s, y, true);
@@ -399,7 +518,9 @@ static gw_status place_op(sharder *s, gw_oid i, gw_diags *dg) {
     for (int k = 0; k < (int)o->nout; k++)
         if (s->finished[gw_op_out(s->src, o, k)]) finish(s, o, gw_op_out(s->src, o, k));
     gather_cast(s, o);
+    spill_cast(s, o);
     gather_update(s, o);
+    store_states(s, o);
     return s->b.status;
 }
 
@@ -425,17 +546,83 @@ static gw_status check_mesh(sharder *s, gw_diags *dg) {
     return GW_OK;
 }
 
+/* The most minor sub-axes of `dp` whose product is layout.secondary. */
+static gw_status find_inner(sharder *s, gw_diags *dg) {
+    int64_t want = s->opts->layout.secondary, n = 1;
+    if (want == 0 || !s->opts->train) return GW_OK;
+    gw_diag *d = NULL;
+    if (s->opts->layout.zero < 3 || s->opts->layout.keep_gathered) {
+        d = gw_diag_add(dg, GW_ERROR, GW_ERR_CONFIG, "shard-secondary", (gw_where){0},
+                        "a secondary shard is what backward gathers from, and here it gathers "
+                        "nothing");
+        gw_diag_hint(dg, d, "set layout.zero to 3 and layout.reshard_after_forward to auto");
+        return GW_ERR_CONFIG;
+    }
+    char can[160] = "";
+    uint32_t minor = 0;
+    bool found = false;
+    for (int a = s->src->mesh.naxes; a-- > 0;) {
+        if (!(s->shard >> a & 1u)) continue;
+        minor |= 1u << a;
+        n *= s->src->mesh.axes[a].size;
+        if (n == want) s->inner = minor;
+        found |= n == want;
+        size_t at = strlen(can);
+        snprintf(can + at, sizeof can - at, "%s%lld", at ? ", " : "", (long long)n);
+    }
+    if (s->inner == s->shard) s->inner = 0; /* the part that is there already */
+    if (found) return GW_OK;
+    d = gw_diag_add(dg, GW_ERROR, GW_ERR_CONFIG, "shard-secondary", (gw_where){0},
+                    "no secondary shard over %lld ranks: parameters are sharded over %lld",
+                    (long long)want, (long long)gw_mesh_size(&s->src->mesh, s->shard));
+    gw_diag_hint(dg, d, "possible: %s", *can ? can : "none on one rank");
+    return GW_ERR_CONFIG;
+}
+
+static gw_status wrong_offload(gw_diags *dg, const char *what, const char *fix) {
+    gw_diag *d =
+        gw_diag_add(dg, GW_ERROR, GW_ERR_CONFIG, "shard-offload", (gw_where){0}, "%s", what);
+    gw_diag_hint(dg, d, "%s", fix);
+    return GW_ERR_CONFIG;
+}
+
+static gw_status check_offload(const sharder *s, gw_diags *dg) {
+    const gw_compile_opts *o = s->opts;
+    const gw_layout_opts *l = &o->layout;
+    if (l->parameter_mem != GW_MEM_DEVICE && l->zero < 3)
+        return wrong_offload(dg, "offload.parameters: weights that stay whole are on the device",
+                             "set layout.zero to 3, or offload.parameters to device");
+    if (l->master_mem != GW_MEM_DEVICE && o->master == o->compute)
+        return wrong_offload(dg, "offload.master: there is no master copy beside the weights",
+                             "use offload.parameters, or a precision with a float32 master");
+    if (!o->train) return GW_OK;
+    if (l->optimizer_mem != GW_MEM_DEVICE && o->optim.kind == GW_OPTIM_SGD &&
+        o->optim.momentum == 0)
+        return wrong_offload(dg, "offload.optimizer: sgd without momentum has no state",
+                             "set offload.optimizer to device");
+    bool any = l->optimizer_mem || l->master_mem || l->parameter_mem;
+    if (any && o->optim.deferred_norm)
+        return wrong_offload(dg,
+                             "optimizer.norm deferred keeps copies of all states on the device, "
+                             "which offload would take away",
+                             "set optimizer.norm to exact");
+    return GW_OK;
+}
+
 static gw_status shard(sharder *s, gw_diags *dg) {
     GW_TRY(check_mesh(s, dg));
+    GW_TRY(find_inner(s, dg));
+    GW_TRY(check_offload(s, dg));
+    for (int64_t i = 0; i < s->src->states.count; i++) s->ends[s->src->states.items[i].end] = true;
     for (int64_t i = 0; i < s->src->ops.count; i++) look_at_op(s, &s->src->ops.items[i]);
     for (int64_t v = 0; v < s->src->values.count; v++) {
-        s->map[v] = s->whole[FORWARD][v] = s->whole[BACKWARD][v] = GW_NONE;
+        s->map[v] = s->second[v] = s->whole[FORWARD][v] = s->whole[BACKWARD][v] = GW_NONE;
         if (s->src->values.items[v].def == GW_NONE) place_leaf(s, (gw_vid)v);
     }
     for (gw_oid i = 0; i < (gw_oid)s->src->ops.count; i++) GW_TRY(place_op(s, i, dg));
     for (int64_t i = 0; i < s->src->states.count; i++) {
         const gw_state *t = &s->src->states.items[i];
-        gw_graph_add_state(s->dst, s->map[t->start], s->map[t->end]);
+        gw_graph_add_state(s->dst, s->leaf[t->start], s->map[t->end]);
     }
     return s->b.status;
 }
@@ -443,7 +630,9 @@ static gw_status shard(sharder *s, gw_diags *dg) {
 gw_status gw_pass_shard(gw_graph *dst, const gw_graph *src, const gw_compile_opts *opts,
                         gw_compile_report *report, gw_diags *dg) {
     (void)report;
-    if (src->mesh.naxes == 0) {
+    const gw_layout_opts *l = &opts->layout;
+    bool offload = l->optimizer_mem || l->master_mem || l->parameter_mem;
+    if (src->mesh.naxes == 0 && !offload && !(l->secondary && opts->train)) {
         gw_graph_dup(dst, src);
         return GW_OK;
     }
@@ -458,10 +647,15 @@ gw_status gw_pass_shard(gw_graph *dst, const gw_graph *src, const gw_compile_opt
     s.all = s.shard | s.replicate;
     int64_t n = src->values.count;
     s.map = gw_arena_new(&mem, gw_vid, n);
+    s.leaf = gw_arena_new(&mem, gw_vid, n);
     s.whole[FORWARD] = gw_arena_new(&mem, gw_vid, n);
     s.whole[BACKWARD] = gw_arena_new(&mem, gw_vid, n);
+    s.second = gw_arena_new(&mem, gw_vid, n);
     s.finished = gw_arena_new(&mem, bool, n);
+    s.updated = gw_arena_new(&mem, bool, n);
+    s.ends = gw_arena_new(&mem, bool, n);
     s.optimizer_state = gw_arena_new(&mem, bool, n);
+    s.gradient = gw_arena_new(&mem, bool, n);
     s.zero = gw_arena_new(&mem, uint8_t, n);
     gw_status st = shard(&s, dg);
     gw_arena_release(&mem);

@@ -3,12 +3,11 @@
 // training step.
 //
 //   before the loop   master weights cast to the compute dtype (when they differ); accumulators
-//   zeroed (when the
-//                     step has more than one micro-batch)
+//                     zeroed (when the step has more than one micro-batch)
 //   in the loop       the forward and backward ops, each weight gradient adding into its
-//   accumulator after the loop    sum of squares of every gradient, their sum, norm and clip
-//   factor, then one optimizer op
-//                     a parameter, tied to the bytes it updates
+//                     accumulator
+//   after the loop    sum of squares of every gradient, their sum, norm and clip factor, then one
+//                     optimizer op a parameter, tied to the bytes it updates
 //
 // Where gradients are reduced over ranks in each micro-batch (layout.reduce_each), a parameter's
 // gradient is finished within the micro-batch and an `accumulate` op adds it to the accumulator,
@@ -20,7 +19,16 @@
 //
 // Neither the learning rate nor the step number nor the loss scale is a constant of the program:
 // `lr`, `step` and `inv_scale` are inputs at step rate. Optimizer ops read `ok`; a step whose norm
-// is not finite leaves every byte of state as it was, in every precision.
+// is not finite leaves every byte of state as it was, in every precision. State that the loop
+// itself advances (running statistics of a batch norm) is worked on in a copy (carry) and taken
+// over after the norm (commit).
+//
+// The norm binds: no parameter may be stepped before every gradient is there and, on several ranks,
+// summed. With optim.deferred_norm each optimizer op steps at once as if nothing were clipped,
+// while copies of the parameter and its states are kept. When the norm is known, `redo` compares
+// the factor with the one used: equal, and all is done; another one, and the copies come back and a
+// second op steps with it; not finite, and the copies come back. So the result is that of the exact
+// order bit for bit, and the price is the copies, alive from the first step to the verdict.
 //
 // Bytes a parameter (weights + gradients + optimizer) follow from dtypes alone: fp32 4+4+(m4+v4);
 // bf16 weights and gradients with a float32 master 2+2+(4+4+4); bf16 weights with float32 gradients
@@ -50,8 +58,9 @@ typedef struct frame {
     param_state *params;
     int nparams;
     gw_smap by_name; /* parameter name -> index */
-    gw_vid lr, step, inv_scale;
-    bool each; /* gradients are finished, and reduced, in each micro-batch */
+    gw_vid lr, step, inv_scale, muon_lr;
+    gw_vid *held; /* [src states]: leaves of states that the loop advances */
+    bool each;    /* gradients are finished, and reduced, in each micro-batch */
 } frame;
 
 static gw_attr attr_dtype(gw_dtype t) { return (gw_attr){.i = t}; }
@@ -225,12 +234,18 @@ static void wire_sums(frame *f, const gw_vid *sum_of) {
 
 /* ---- after the loop ---- */
 
-static void norm_and_clip(frame *f, gw_vid *factor, gw_vid *ok) {
+static gw_vid sum_squares(frame *f) {
     gw_builder_enter(&f->b, "norm");
     gw_vid *squares = gw_mem_alloc(sizeof(gw_vid) * ((size_t)f->nparams + 1));
     for (int i = 0; i < f->nparams; i++) squares[i] = gw_build1(&f->b, "sqnorm", f->params[i].acc);
     gw_vid sum = gw_build(&f->b, "addn", squares, f->nparams, NULL, NULL);
     gw_mem_free(squares);
+    gw_builder_leave(&f->b);
+    return sum;
+}
+
+static void clip(frame *f, gw_vid sum, gw_vid *factor, gw_vid *ok) {
+    gw_builder_enter(&f->b, "norm");
     gw_attr max = {.f = f->opts->optim.clip_norm};
     gw_vid in[2] = {sum, f->inv_scale}, more[2] = {0};
     gw_vid norm = gw_build(&f->b, "clip", in, 2, &max, more);
@@ -241,102 +256,202 @@ static void norm_and_clip(frame *f, gw_vid *factor, gw_vid *ok) {
     gw_builder_leave(&f->b);
 }
 
-static gw_vid state_leaf(frame *f, const param_state *p, const char *suffix, gw_dtype t) {
+/* ---- one parameter's update ---- */
+
+enum { UPDATE_VALUES = 3 };
+
+/* A parameter and its states: the leaves, copies of them, and what they have become. */
+typedef struct update {
+    const param_state *p;
+    gw_vid start[UPDATE_VALUES], copy[UPDATE_VALUES], now[UPDATE_VALUES];
+    int n;
+} update;
+
+static void add_state_leaf(frame *f, update *u, const char *suffix) {
     char name[256];
-    snprintf(name, sizeof name, "%s.%s", p->name, suffix);
-    gw_type type = p->type;
-    type.dtype = (uint8_t)t;
-    return gw_graph_leaf(f->dst, GW_ROLE_STATE, GW_CAUSE_OPTIMIZER, GW_RATE_STEP, type, name);
+    snprintf(name, sizeof name, "%s.%s", u->p->name, suffix);
+    gw_type type = u->p->type;
+    type.dtype = (uint8_t)f->opts->moments;
+    u->start[u->n] = u->now[u->n] =
+        gw_graph_leaf(f->dst, GW_ROLE_STATE, GW_CAUSE_OPTIMIZER, GW_RATE_STEP, type, name);
+    u->n++;
 }
 
-static void emit_adamw(frame *f, param_state *p, gw_vid factor, gw_vid ok) {
+static bool takes_muon(const frame *f, const param_state *p) {
+    return f->opts->optim.kind == GW_OPTIM_MUON && p->info->hidden;
+}
+
+static void begin_update(frame *f, update *u, const param_state *p) {
+    *u = (update){.p = p, .start = {p->leaf}, .now = {p->leaf}, .n = 1};
+    bool sgd = f->opts->optim.kind == GW_OPTIM_SGD;
+    if (!sgd || f->opts->optim.momentum != 0) add_state_leaf(f, u, "m");
+    if (!sgd && !takes_muon(f, p)) add_state_leaf(f, u, "v");
+}
+
+/* Appends optimizer op `name`: p, g, states, then the scalars. */
+static void apply_update(frame *f, update *u, const char *name, const gw_attr *attrs,
+                         const gw_vid *scalars, int nscalars) {
+    gw_vid in[GW_MAX_IN] = {u->now[0], u->p->acc}, more[UPDATE_VALUES] = {0};
+    int n = 2;
+    for (int k = 1; k < u->n; k++) in[n++] = u->now[k];
+    for (int k = 0; k < nscalars; k++) in[n++] = scalars[k];
+    u->now[0] = gw_build(&f->b, name, in, n, attrs, more);
+    for (int k = 1; k < u->n; k++) u->now[k] = more[k - 1];
+}
+
+static void emit_adamw(frame *f, update *u, gw_vid factor, gw_vid ok) {
     const gw_optim_opts *c = &f->opts->optim;
     gw_graph *g = f->dst;
-    gw_vid m = state_leaf(f, p, "m", f->opts->moments);
-    gw_vid v = state_leaf(f, p, "v", f->opts->moments);
     gw_attr a[GW_MAX_ATTRS];
     gw_attrs_default(g->table, "adamw", a);
     gw_attrs_set(g->table, "adamw", a, "beta1", (gw_attr){.f = c->beta1});
     gw_attrs_set(g->table, "adamw", a, "beta2", (gw_attr){.f = c->beta2});
     gw_attrs_set(g->table, "adamw", a, "eps", (gw_attr){.f = c->eps});
-    gw_attrs_set(g->table, "adamw", a, "decay", (gw_attr){.f = p->info->decay ? c->decay : 0});
-    if (f->opts->stochastic && p->type.dtype == GW_BF16) {
+    gw_attrs_set(g->table, "adamw", a, "decay", (gw_attr){.f = u->p->info->decay ? c->decay : 0});
+    if (f->opts->stochastic && u->p->type.dtype == GW_BF16) {
         gw_attrs_set(g->table, "adamw", a, "stochastic", (gw_attr){.i = 1});
         gw_attrs_set(g->table, "adamw", a, "seed", (gw_attr){.i = (int64_t)f->opts->seed});
         gw_attr key = {0};
-        key.s = gw_graph_intern(g, p->name);
+        key.s = gw_graph_intern(g, u->p->name);
         gw_attrs_set(g->table, "adamw", a, "key", key);
     }
-    gw_vid in[8] = {p->leaf, p->acc, m, v, factor, ok, f->lr, f->step}, more[2] = {0};
-    gw_vid out = gw_build(&f->b, "adamw", in, 8, a, more);
-    if (f->b.status != GW_OK) return;
-    gw_graph_add_state(g, p->leaf, out);
-    gw_graph_add_state(g, m, more[0]);
-    gw_graph_add_state(g, v, more[1]);
+    apply_update(f, u, "adamw", a, (gw_vid[]){factor, ok, f->lr, f->step}, 4);
 }
 
-static void emit_sgd(frame *f, param_state *p, gw_vid factor, gw_vid ok) {
+static void emit_sgd(frame *f, update *u, gw_vid factor, gw_vid ok) {
     const gw_optim_opts *c = &f->opts->optim;
     gw_graph *g = f->dst;
-    gw_attr a[GW_MAX_ATTRS], decay = {.f = p->info->decay ? c->decay : 0};
+    gw_attr a[GW_MAX_ATTRS], decay = {.f = u->p->info->decay ? c->decay : 0};
     if (c->momentum == 0) {
         gw_attrs_default(g->table, "sgd", a);
         gw_attrs_set(g->table, "sgd", a, "decay", decay);
-        gw_vid in[5] = {p->leaf, p->acc, factor, ok, f->lr};
-        gw_vid out = gw_build(&f->b, "sgd", in, 5, a, NULL);
-        if (f->b.status == GW_OK) gw_graph_add_state(g, p->leaf, out);
+        apply_update(f, u, "sgd", a, (gw_vid[]){factor, ok, f->lr}, 3);
         return;
     }
     gw_attrs_default(g->table, "sgdm", a);
     gw_attrs_set(g->table, "sgdm", a, "momentum", (gw_attr){.f = c->momentum});
     gw_attrs_set(g->table, "sgdm", a, "nesterov", (gw_attr){.i = c->nesterov});
     gw_attrs_set(g->table, "sgdm", a, "decay", decay);
-    gw_vid m = state_leaf(f, p, "m", f->opts->moments);
-    gw_vid in[7] = {p->leaf, p->acc, m, factor, ok, f->lr, f->step}, more[1] = {0};
-    gw_vid out = gw_build(&f->b, "sgdm", in, 7, a, more);
-    if (f->b.status != GW_OK) return;
-    gw_graph_add_state(g, p->leaf, out);
-    gw_graph_add_state(g, m, more[0]);
+    apply_update(f, u, "sgdm", a, (gw_vid[]){factor, ok, f->lr, f->step}, 4);
 }
 
-static void emit_muon(frame *f, param_state *p, gw_vid factor, gw_vid ok, gw_vid muon_lr) {
+static void emit_muon(frame *f, update *u, gw_vid factor, gw_vid ok) {
     const gw_optim_opts *c = &f->opts->optim;
     gw_graph *g = f->dst;
     gw_attr a[GW_MAX_ATTRS];
     gw_attrs_default(g->table, "muon", a);
-    gw_attrs_set(g->table, "muon", a, "rows", (gw_attr){.i = p->info->rows});
+    gw_attrs_set(g->table, "muon", a, "rows", (gw_attr){.i = u->p->info->rows});
     gw_attrs_set(g->table, "muon", a, "momentum", (gw_attr){.f = c->muon_momentum});
     gw_attrs_set(g->table, "muon", a, "nesterov", (gw_attr){.i = 1});
     gw_attrs_set(g->table, "muon", a, "ns_steps", (gw_attr){.i = c->muon_ns_steps});
-    gw_attrs_set(g->table, "muon", a, "decay", (gw_attr){.f = p->info->decay ? c->decay : 0});
-    gw_vid m = state_leaf(f, p, "m", f->opts->moments);
-    gw_vid in[6] = {p->leaf, p->acc, m, factor, ok, muon_lr}, more[1] = {0};
-    gw_vid out = gw_build(&f->b, "muon", in, 6, a, more);
-    if (f->b.status != GW_OK) return;
-    gw_graph_add_state(g, p->leaf, out);
-    gw_graph_add_state(g, m, more[0]);
+    gw_attrs_set(g->table, "muon", a, "decay", (gw_attr){.f = u->p->info->decay ? c->decay : 0});
+    apply_update(f, u, "muon", a, (gw_vid[]){factor, ok, f->muon_lr}, 3);
 }
 
-static void emit_optimizer(frame *f) {
-    gw_vid factor = GW_NONE, ok = GW_NONE;
-    norm_and_clip(f, &factor, &ok);
-    gw_builder_enter(&f->b, "optimizer");
-    gw_vid muon_lr = GW_NONE;
-    if (f->opts->optim.kind == GW_OPTIM_MUON) muon_lr = scalar_input(f, GW_F32, "muon_lr");
+static void emit_update(frame *f, update *u, gw_vid factor, gw_vid ok) {
+    switch (f->opts->optim.kind) {
+    case GW_OPTIM_ADAMW: emit_adamw(f, u, factor, ok); break;
+    case GW_OPTIM_SGD: emit_sgd(f, u, factor, ok); break;
+    case GW_OPTIM_MUON:
+        if (takes_muon(f, u->p))
+            emit_muon(f, u, factor, ok);
+        else
+            emit_adamw(f, u, factor, ok);
+        break;
+    }
+}
+
+static void end_update(frame *f, const update *u) {
+    for (int k = 0; k < u->n && f->b.status == GW_OK; k++)
+        gw_graph_add_state(f->dst, u->start[k], u->now[k]);
+}
+
+/* Deferred norm, first half: a step as if nothing were clipped, which waits for no other tensor.
+ * inv_scale is never 0, so it serves as `ok` too. */
+static void step_ahead(frame *f, update *u) {
+    for (int k = 0; k < u->n && f->b.status == GW_OK; k++) {
+        u->copy[k] = gw_build1(&f->b, "carry", u->start[k]);
+        set_role(f->dst, u->copy[k], GW_ROLE_TEMP, GW_CAUSE_STAGING);
+    }
+    emit_update(f, u, f->inv_scale, f->inv_scale);
+}
+
+/* Second half: the copies come back where that step was wrong, and a right one follows if there is
+ * any. */
+static void step_again(frame *f, update *u, gw_vid factor, gw_vid redo, gw_vid ok) {
+    for (int k = 0; k < u->n && f->b.status == GW_OK; k++)
+        u->now[k] = gw_build1(&f->b, "commit", u->now[k], u->copy[k], redo);
+    emit_update(f, u, factor, ok);
+}
+
+static void name_gradients(frame *f) {
     for (int i = 0; i < f->nparams; i++) {
-        param_state *p = &f->params[i];
-        switch (f->opts->optim.kind) {
-        case GW_OPTIM_ADAMW: emit_adamw(f, p, factor, ok); break;
-        case GW_OPTIM_SGD: emit_sgd(f, p, factor, ok); break;
-        case GW_OPTIM_MUON:
-            if (p->info->hidden)
-                emit_muon(f, p, factor, ok, muon_lr);
-            else
-                emit_adamw(f, p, factor, ok);
-            break;
-        }
+        char name[256];
+        snprintf(name, sizeof name, "grad:%s", f->params[i].name);
+        f->dst->values.items[f->params[i].acc].name = gw_graph_intern(f->dst, name);
+    }
+}
+
+/* State that the loop advances (running statistics): it works on a copy, which is taken over after
+ * the norm, if the step is accepted. */
+static void carry_states(frame *f, gw_arena *mem) {
+    const gw_graph *s = f->src;
+    f->held = gw_arena_new(mem, gw_vid, s->states.count + 1);
+    gw_builder_enter(&f->b, "state");
+    for (int64_t i = 0; i < s->states.count; i++) {
+        gw_vid start = s->states.items[i].start;
+        f->held[i] = f->map[start];
+        f->map[start] = gw_build1(&f->b, "carry", f->held[i]);
+        set_role(f->dst, f->map[start], GW_ROLE_TEMP, GW_CAUSE_WEIGHTS);
     }
     gw_builder_leave(&f->b);
+}
+
+static void commit_states(frame *f, gw_vid ok) {
+    const gw_graph *s = f->src;
+    gw_builder_enter(&f->b, "state");
+    for (int64_t i = 0; i < s->states.count; i++) {
+        gw_vid end = f->map[s->states.items[i].end];
+        gw_vid out = gw_build1(&f->b, "commit", f->held[i], end, ok);
+        if (f->b.status == GW_OK) gw_graph_add_state(f->dst, f->held[i], out);
+    }
+    gw_builder_leave(&f->b);
+}
+
+static void emit_exact(frame *f, update *u, gw_vid *ok) {
+    gw_vid factor = GW_NONE;
+    clip(f, sum_squares(f), &factor, ok);
+    gw_builder_enter(&f->b, "optimizer");
+    for (int i = 0; i < f->nparams; i++) emit_update(f, &u[i], factor, *ok);
+    gw_builder_leave(&f->b);
+}
+
+static void emit_deferred(frame *f, update *u, gw_vid *ok) {
+    gw_vid factor = GW_NONE, again[1] = {0};
+    gw_vid sum = sum_squares(f);
+    gw_builder_enter(&f->b, "optimizer");
+    for (int i = 0; i < f->nparams; i++) step_ahead(f, &u[i]);
+    gw_builder_leave(&f->b);
+    clip(f, sum, &factor, ok);
+    gw_builder_enter(&f->b, "optimizer");
+    gw_vid in[3] = {factor, f->inv_scale, *ok};
+    gw_vid redo = gw_build(&f->b, "redo", in, 3, NULL, again);
+    for (int i = 0; i < f->nparams; i++) step_again(f, &u[i], factor, redo, again[0]);
+    gw_builder_leave(&f->b);
+}
+
+static void emit_optimizer(frame *f, gw_arena *mem) {
+    gw_vid ok = GW_NONE;
+    update *u = gw_arena_new(mem, update, f->nparams + 1);
+    if (f->opts->keep_gradients) name_gradients(f);
+    if (f->opts->optim.kind == GW_OPTIM_MUON) f->muon_lr = scalar_input(f, GW_F32, "muon_lr");
+    for (int i = 0; i < f->nparams; i++) begin_update(f, &u[i], &f->params[i]);
+    if (f->opts->optim.deferred_norm)
+        emit_deferred(f, u, &ok);
+    else
+        emit_exact(f, u, &ok);
+    for (int i = 0; i < f->nparams; i++) end_update(f, &u[i]);
+    commit_states(f, ok);
 }
 
 /* Forward only: weights are cast once a run of the loop, nothing is updated. */
@@ -360,6 +475,7 @@ static gw_status build_frame(frame *f, gw_arena *mem, gw_diags *dg) {
     f->step = scalar_input(f, GW_I64, "step");
     f->inv_scale = scalar_input(f, GW_F32, "inv_scale");
     cast_weights(f);
+    carry_states(f, mem);
     gw_vid *sum_of = gw_arena_new(mem, gw_vid, f->src->values.count);
     bool many = f->opts->micro_batches > 1;
     f->each = many && f->opts->layout.reduce_each && f->src->mesh.naxes > 0;
@@ -369,7 +485,7 @@ static gw_status build_frame(frame *f, gw_arena *mem, gw_diags *dg) {
     }
     GW_TRY(copy_loop(f, dg));
     if (many) wire_sums(f, sum_of);
-    emit_optimizer(f);
+    emit_optimizer(f, mem);
     return f->b.status;
 }
 

@@ -2,11 +2,13 @@
 // What several passes need: pruning dead ops, the bounds of the micro-batch loop, lives of values.
 //
 // A life is an interval of op indices, for the root of a chain of ties (the owner of the bytes).
-// Five rules stretch it beyond definition and last use: parameters and states live always; a named
+// Six rules stretch it beyond definition and last use: parameters and states live always; a named
 // result lives to the end of the step, where the host reads it; what the host writes lives from the
 // start of the step (or of the loop, for a micro-batch's inputs); a step-rate value that the
-// loop touches lives to the end of the loop, because the next iteration touches it again; and what
-// a bucket of collectives touches lives from its first op to its last, because they run as one.
+// loop touches lives to the end of the loop, because the next iteration touches it again; what a
+// bucket of collectives touches lives from its first op to its last, because they run as one; and
+// what a copy between memory kinds reads lives to gw_graph_copy_end, because it runs beside the ops
+// that follow.
 #include <string.h>
 
 #include "base/panic.h" /* GW_ASSERT */
@@ -120,7 +122,7 @@ static void find_peak(gw_lives *l, const gw_graph *g) {
     int64_t *delta = gw_mem_zalloc(sizeof(int64_t) * (size_t)n);
     int64_t base = 0;
     for (int64_t v = 0; v < g->values.count; v++) {
-        if (l->bytes[v] == 0) continue;
+        if (l->bytes[v] == 0 || g->values.items[v].mem != GW_MEM_DEVICE) continue;
         if (l->persistent[v]) {
             base += l->bytes[v];
             continue;
@@ -160,6 +162,9 @@ void gw_lives_of(gw_lives *l, const gw_graph *g, gw_arena *a) {
         if (gw_op_def(g, &g->ops.items[i])->traits & GW_OP_COLLECTIVE)
             gw_graph_bucket(g, (gw_oid)i, &first, &last);
         extend_op(l, g, (gw_oid)i, (int32_t)i);
+        if (g->ops.items[i].stream == GW_STREAM_COPY)
+            extend(l, gw_value_root(g, gw_op_in(g, &g->ops.items[i], 0)),
+                   (int32_t)gw_graph_copy_end(g, (gw_oid)i));
         if (first == last) continue;
         extend_op(l, g, (gw_oid)i, (int32_t)first);
         extend_op(l, g, (gw_oid)i, (int32_t)last);

@@ -33,6 +33,7 @@ void program_init(program *p, const gw_model *m, int64_t batch, int64_t seq) {
     for (int i = 0; i < p->nparams; i++)
         infos[i] = (gw_param_info){p->params[i].name, p->params[i].decay, p->params[i].hidden,
                                    p->params[i].rows};
+    p->facts.comm = gw_coll_machine_local(2);
     p->machine = (gw_machine){.isa = GW_ISA_AVX2, .threads = 2, .count_only = true};
     p->opts = (gw_compile_opts){.train = true,
                                 .micro_batches = 1,
@@ -43,7 +44,7 @@ void program_init(program *p, const gw_model *m, int64_t batch, int64_t seq) {
                                 .params = infos,
                                 .nparams = p->nparams,
                                 .workspace = gw_exec_workspace,
-                                .workspace_user = &p->machine};
+                                .workspace_user = &p->facts};
     p->opts.optim = (gw_optim_opts){.kind = GW_OPTIM_ADAMW,
                                     .beta1 = 0.9,
                                     .beta2 = 0.95,

@@ -6,6 +6,7 @@
 #include "kernel/kernel.h" /* gw_machine */
 #include "model/model.h"   /* gw_model, gw_build_opts */
 #include "pass/pass.h"     /* gw_compile_opts */
+#include "run/exec_comm.h" /* gw_exec_facts */
 
 typedef struct program {
     gw_arena mem;
@@ -13,7 +14,10 @@ typedef struct program {
     gw_model model;
     gw_param *params;
     int nparams;
-    gw_machine machine; /* a fixed one: nothing here depends on where the test runs */
+    union {                 /* a fixed one: nothing here depends on where the test runs */
+        gw_machine machine; /* the first member of facts */
+        gw_exec_facts facts;
+    };
     gw_compile_opts opts;
     gw_build_opts build;
     gw_mesh mesh; /* none: one rank */

@@ -216,3 +216,43 @@ TEST(stochastic_rounding_is_keyed_by_name) {
     gw_graph_release(&g);
     program_release(&p);
 }
+
+/* A deferred norm: every state is copied before its first op, restored or not by one commit, and
+ * stepped by two ops; no first op waits for the norm. */
+TEST(a_deferred_norm_steps_before_it_is_known) {
+    for (int kind = 0; kind < 4; kind++) {
+        gw_model m = tiny_model(GW_FAMILY_LLAMA, 2);
+        program p;
+        program_init(&p, &m, 2, 12);
+        p.opts.optim.kind = kind == 0 ? GW_OPTIM_ADAMW : kind == 3 ? GW_OPTIM_MUON : GW_OPTIM_SGD;
+        p.opts.optim.momentum = kind == 1 ? 0 : 0.9;
+        p.opts.optim.deferred_norm = true;
+        p.opts.verify = true;
+        gw_graph g;
+        gw_compile_report r;
+        program_make(&p, NULL, &g, &r);
+        int64_t n = gw_model_count(&m), hidden = hidden_params(&p), copied = 0;
+        int steps = 0, early = 0;
+        bool known = false;
+        for (int64_t i = 0; i < g.ops.count; i++) {
+            const gw_op *o = &g.ops.items[i];
+            known |= is_op(&g, o, "clip");
+            if (is_op(&g, o, "carry")) {
+                copied += local_bytes(&g, gw_op_out(&g, o, 0));
+                CHECK_EQ(g.values.items[gw_op_out(&g, o, 0)].cause, GW_CAUSE_STAGING);
+            }
+            if (!(gw_op_def(&g, o)->traits & GW_OP_OPTIMIZER)) continue;
+            steps++;
+            early += !known;
+        }
+        const int64_t want[] = {12 * n, 4 * n, 8 * n, 12 * n - 4 * hidden};
+        CHECK_EQ(copied, want[kind]);
+        CHECK_EQ(early, p.nparams);
+        CHECK_EQ(steps, 2 * p.nparams);
+        CHECK_EQ(count_ops(&g, "commit", GW_PHASE_COUNT), g.states.count);
+        CHECK_EQ(count_ops(&g, "redo", GW_PHASE_COUNT), 1);
+        CHECK(r.place.lower_bound_bytes >= r.place.persistent_bytes + copied);
+        gw_graph_release(&g);
+        program_release(&p);
+    }
+}
