@@ -26,6 +26,12 @@ model.attention_bias=
 model.mlp_bias=
 model.dropout=
 model.init_std=
+model.classes=
+model.image=
+model.channels=
+model.width=
+model.batchnorm=
+model.broadcast_buffers=
 data.train=
 data.valid=
 data.tokenizer=
@@ -57,6 +63,7 @@ optimizer.min_lr_ratio=
 optimizer.muon_lr=
 optimizer.muon_momentum=
 optimizer.muon_ns_steps=
+optimizer.norm=
 precision.compute=
 precision.gradients=
 precision.master=
@@ -66,6 +73,23 @@ precision.loss_scale=
 precision.loss_scale_init=
 precision.loss_scale_window=
 layout.dp=
+layout.zero=
+layout.dp_replicate=
+layout.reshard_after_forward=
+layout.reduce=
+layout.bucket=
+layout.first_bucket=
+layout.prefetch=
+layout.secondary_shard=
+layout.weight_wire=
+layout.gradient_wire=
+layout.collectives=
+layout.calibration=
+layout.timeout=
+offload.optimizer=
+offload.master=
+offload.parameters=
+offload.dir=
 recompute.policy=
 recompute.ops=
 recompute.budget=
@@ -74,20 +98,23 @@ checkpoint.keep_last="
 
 _gradwright_key_values() {
     case $1 in
-        model.family) echo "gpt2 llama qwen2 qwen3 mistral" ;;
-        model.preset) echo "gpt2 gpt2-medium gpt2-large gpt2-xl llama3-8b llama3-70b llama3.1-8b llama3.1-70b llama3-405b llama2-7b llama2-70b smollm2-135m smollm2-360m smollm2-1.7b qwen2.5-0.5b qwen2.5-1.5b qwen2.5-3b qwen2.5-7b qwen2.5-14b qwen2.5-32b qwen2.5-72b qwen3-0.6b qwen3-1.7b qwen3-4b qwen3-8b qwen3-14b qwen3-32b mistral-7b" ;;
+        model.family) echo "gpt2 llama qwen2 qwen3 mistral resnet18 resnet34 resnet50 resnet101 resnet152" ;;
+        model.preset) echo "gpt2 gpt2-medium gpt2-large gpt2-xl llama3-8b llama3-70b llama3.1-8b llama3.1-70b llama3-405b llama2-7b llama2-70b smollm2-135m smollm2-360m smollm2-1.7b qwen2.5-0.5b qwen2.5-1.5b qwen2.5-3b qwen2.5-7b qwen2.5-14b qwen2.5-32b qwen2.5-72b qwen3-0.6b qwen3-1.7b qwen3-4b qwen3-8b qwen3-14b qwen3-32b mistral-7b resnet18 resnet34 resnet50 resnet101 resnet152" ;;
         model.load_weights) echo "true false" ;;
         model.vocab) echo "auto" ;;
         model.rope_scaling.type) echo "none linear llama3" ;;
         model.tie_embeddings) echo "true false" ;;
         model.attention_bias) echo "true false" ;;
         model.mlp_bias) echo "true false" ;;
+        model.batchnorm) echo "local sync" ;;
+        model.broadcast_buffers) echo "true false" ;;
         data.pack) echo "true false" ;;
         data.mask_first_label) echo "true false" ;;
         train.threads) echo "auto" ;;
         optimizer.name) echo "adamw sgd muon" ;;
         optimizer.nesterov) echo "true false" ;;
         optimizer.schedule) echo "constant linear cosine wsd" ;;
+        optimizer.norm) echo "exact deferred" ;;
         precision.compute) echo "fp32 bf16 fp16 float32 bfloat16 float16" ;;
         precision.gradients) echo "float32 compute fp32" ;;
         precision.master) echo "float32 none fp32" ;;
@@ -95,6 +122,15 @@ _gradwright_key_values() {
         precision.stochastic_rounding) echo "true false" ;;
         precision.loss_scale) echo "dynamic" ;;
         layout.dp) echo "auto" ;;
+        layout.reshard_after_forward) echo "auto true false" ;;
+        layout.reduce) echo "auto last each" ;;
+        layout.prefetch) echo "auto" ;;
+        layout.weight_wire) echo "same bf16 int8" ;;
+        layout.gradient_wire) echo "same bf16 int8 int4" ;;
+        layout.timeout) echo "auto" ;;
+        offload.optimizer) echo "device host disk" ;;
+        offload.master) echo "device host disk" ;;
+        offload.parameters) echo "device host disk" ;;
         recompute.policy) echo "none selective full ops budget" ;;
     esac
 }
@@ -120,7 +156,22 @@ _gradwright() {
         "train --out"|"train -o")
             COMPREPLY=($(compgen -d -- "$cur"))
             return ;;
+        "train --ranks"|"train -n")
+            COMPREPLY=()
+            return ;;
         "train --until")
+            COMPREPLY=()
+            return ;;
+        "verify --ranks"|"verify -n")
+            COMPREPLY=()
+            return ;;
+        "verify --steps")
+            COMPREPLY=()
+            return ;;
+        "verify --optimizer")
+            COMPREPLY=($(compgen -W "sgd run" -- "$cur"))
+            return ;;
+        "plan --ranks"|"plan -n")
             COMPREPLY=()
             return ;;
         "plan --memory"|"plan -m")
@@ -130,6 +181,9 @@ _gradwright() {
             COMPREPLY=()
             return ;;
         "program --rank"|"program -r")
+            COMPREPLY=()
+            return ;;
+        "program --ranks"|"program -n")
             COMPREPLY=()
             return ;;
         "generate --prompt"|"generate -p")
@@ -183,23 +237,68 @@ _gradwright() {
         "tokenizer --json-key")
             COMPREPLY=()
             return ;;
+        "calibrate --ranks"|"calibrate -n")
+            COMPREPLY=()
+            return ;;
+        "calibrate --out"|"calibrate -o")
+            COMPREPLY=($(compgen -f -- "$cur"))
+            return ;;
+        "calibrate --max-size")
+            COMPREPLY=()
+            return ;;
+        "calibrate --seconds")
+            COMPREPLY=()
+            return ;;
+        "bench --ranks"|"bench -n")
+            COMPREPLY=()
+            return ;;
+        "bench --kind"|"bench -k")
+            COMPREPLY=($(compgen -W "all-reduce reduce-scatter all-gather broadcast all-to-all" -- "$cur"))
+            return ;;
+        "bench --sizes")
+            COMPREPLY=()
+            return ;;
+        "bench --algorithm"|"bench -a")
+            COMPREPLY=()
+            return ;;
+        "bench --dtype")
+            COMPREPLY=($(compgen -W "f32 bf16 f16 f64" -- "$cur"))
+            return ;;
+        "bench --wire")
+            COMPREPLY=($(compgen -W "same float32 bf16 int8 int4" -- "$cur"))
+            return ;;
+        "bench --per-host")
+            COMPREPLY=()
+            return ;;
+        "bench --samples")
+            COMPREPLY=()
+            return ;;
+        "bench --calibration")
+            COMPREPLY=($(compgen -f -- "$cur"))
+            return ;;
     esac
     case $command in
         train)
             if [[ $cur == -* ]]; then
-                COMPREPLY=($(compgen -W "--out --resume --until --set --json --help --quiet --verbose --no-color" -- "$cur"))
+                COMPREPLY=($(compgen -W "--out --ranks --resume --until --set --json --help --quiet --verbose --no-color" -- "$cur"))
+            else
+                COMPREPLY=($(compgen -f -- "$cur"))
+            fi ;;
+        verify)
+            if [[ $cur == -* ]]; then
+                COMPREPLY=($(compgen -W "--ranks --steps --optimizer --all --set --json --help --quiet --verbose --no-color" -- "$cur"))
             else
                 COMPREPLY=($(compgen -f -- "$cur"))
             fi ;;
         plan)
             if [[ $cur == -* ]]; then
-                COMPREPLY=($(compgen -W "--set --memory --all --json --help --quiet --verbose --no-color" -- "$cur"))
+                COMPREPLY=($(compgen -W "--ranks --set --memory --all --json --help --quiet --verbose --no-color" -- "$cur"))
             else
                 COMPREPLY=($(compgen -f -- "$cur"))
             fi ;;
         program)
             if [[ $cur == -* ]]; then
-                COMPREPLY=($(compgen -W "--after --rank --forward --summary --passes --set --help --quiet --verbose --no-color" -- "$cur"))
+                COMPREPLY=($(compgen -W "--after --rank --ranks --forward --summary --passes --set --help --quiet --verbose --no-color" -- "$cur"))
             else
                 COMPREPLY=($(compgen -f -- "$cur"))
             fi ;;
@@ -239,8 +338,20 @@ _gradwright() {
             else
                 COMPREPLY=($(compgen -f -- "$cur"))
             fi ;;
+        calibrate)
+            if [[ $cur == -* ]]; then
+                COMPREPLY=($(compgen -W "--ranks --out --max-size --seconds --help --quiet --verbose --no-color" -- "$cur"))
+            else
+                COMPREPLY=()
+            fi ;;
+        bench)
+            if [[ $cur == -* ]]; then
+                COMPREPLY=($(compgen -W "--ranks --kind --sizes --algorithm --dtype --wire --per-host --samples --calibration --json --help --quiet --verbose --no-color" -- "$cur"))
+            else
+                COMPREPLY=($(compgen -W "collectives" -- "$cur"))
+            fi ;;
         '')
-            COMPREPLY=($(compgen -W "train plan program generate export config init env tokenizer --help --quiet --verbose --no-color --version" -- "$cur")) ;;
+            COMPREPLY=($(compgen -W "train verify plan program generate export config init env tokenizer calibrate bench --help --quiet --verbose --no-color --version" -- "$cur")) ;;
     esac
 }
 

@@ -3,8 +3,8 @@
 
 function __gradwright_set
     printf '%s\n' \
-        model.family=gpt2 model.family=llama model.family=qwen2 model.family=qwen3 model.family=mistral \
-        model.preset=gpt2 model.preset=gpt2-medium model.preset=gpt2-large model.preset=gpt2-xl model.preset=llama3-8b model.preset=llama3-70b model.preset=llama3.1-8b model.preset=llama3.1-70b model.preset=llama3-405b model.preset=llama2-7b model.preset=llama2-70b model.preset=smollm2-135m model.preset=smollm2-360m model.preset=smollm2-1.7b model.preset=qwen2.5-0.5b model.preset=qwen2.5-1.5b model.preset=qwen2.5-3b model.preset=qwen2.5-7b model.preset=qwen2.5-14b model.preset=qwen2.5-32b model.preset=qwen2.5-72b model.preset=qwen3-0.6b model.preset=qwen3-1.7b model.preset=qwen3-4b model.preset=qwen3-8b model.preset=qwen3-14b model.preset=qwen3-32b model.preset=mistral-7b \
+        model.family=gpt2 model.family=llama model.family=qwen2 model.family=qwen3 model.family=mistral model.family=resnet18 model.family=resnet34 model.family=resnet50 model.family=resnet101 model.family=resnet152 \
+        model.preset=gpt2 model.preset=gpt2-medium model.preset=gpt2-large model.preset=gpt2-xl model.preset=llama3-8b model.preset=llama3-70b model.preset=llama3.1-8b model.preset=llama3.1-70b model.preset=llama3-405b model.preset=llama2-7b model.preset=llama2-70b model.preset=smollm2-135m model.preset=smollm2-360m model.preset=smollm2-1.7b model.preset=qwen2.5-0.5b model.preset=qwen2.5-1.5b model.preset=qwen2.5-3b model.preset=qwen2.5-7b model.preset=qwen2.5-14b model.preset=qwen2.5-32b model.preset=qwen2.5-72b model.preset=qwen3-0.6b model.preset=qwen3-1.7b model.preset=qwen3-4b model.preset=qwen3-8b model.preset=qwen3-14b model.preset=qwen3-32b model.preset=mistral-7b model.preset=resnet18 model.preset=resnet34 model.preset=resnet50 model.preset=resnet101 model.preset=resnet152 \
         model.path= \
         model.load_weights=true model.load_weights=false \
         model.layers= \
@@ -28,6 +28,12 @@ function __gradwright_set
         model.mlp_bias=true model.mlp_bias=false \
         model.dropout= \
         model.init_std= \
+        model.classes= \
+        model.image= \
+        model.channels= \
+        model.width= \
+        model.batchnorm=local model.batchnorm=sync \
+        model.broadcast_buffers=true model.broadcast_buffers=false \
         data.train= \
         data.valid= \
         data.tokenizer= \
@@ -59,6 +65,7 @@ function __gradwright_set
         optimizer.muon_lr= \
         optimizer.muon_momentum= \
         optimizer.muon_ns_steps= \
+        optimizer.norm=exact optimizer.norm=deferred \
         precision.compute=fp32 precision.compute=bf16 precision.compute=fp16 precision.compute=float32 precision.compute=bfloat16 precision.compute=float16 \
         precision.gradients=float32 precision.gradients=compute precision.gradients=fp32 \
         precision.master=float32 precision.master=none precision.master=fp32 \
@@ -68,6 +75,23 @@ function __gradwright_set
         precision.loss_scale_init= \
         precision.loss_scale_window= \
         layout.dp=auto \
+        layout.zero= \
+        layout.dp_replicate= \
+        layout.reshard_after_forward=auto layout.reshard_after_forward=true layout.reshard_after_forward=false \
+        layout.reduce=auto layout.reduce=last layout.reduce=each \
+        layout.bucket= \
+        layout.first_bucket= \
+        layout.prefetch=auto \
+        layout.secondary_shard= \
+        layout.weight_wire=same layout.weight_wire=bf16 layout.weight_wire=int8 \
+        layout.gradient_wire=same layout.gradient_wire=bf16 layout.gradient_wire=int8 layout.gradient_wire=int4 \
+        layout.collectives= \
+        layout.calibration= \
+        layout.timeout=auto \
+        offload.optimizer=device offload.optimizer=host offload.optimizer=disk \
+        offload.master=device offload.master=host offload.master=disk \
+        offload.parameters=device offload.parameters=host offload.parameters=disk \
+        offload.dir= \
         recompute.policy=none recompute.policy=selective recompute.policy=full recompute.policy=ops recompute.policy=budget \
         recompute.ops= \
         recompute.budget= \
@@ -83,6 +107,7 @@ complete -c gradwright -l verbose -s v -d 'say more about what is done'
 complete -c gradwright -l no-color -d 'no colour, also on a terminal (as NO_COLOR=1)'
 complete -c gradwright -n __fish_use_subcommand -l version -s V -d 'the version and its commit'
 complete -c gradwright -n __fish_use_subcommand -a train -d 'train a model as a run file says'
+complete -c gradwright -n __fish_use_subcommand -a verify -d 'compare a layout with one rank, tensor by tensor'
 complete -c gradwright -n __fish_use_subcommand -a plan -d 'what a training step takes: bytes by cause, FLOPs, kernels'
 complete -c gradwright -n __fish_use_subcommand -a program -d 'print the compiled step as text, after any pass'
 complete -c gradwright -n __fish_use_subcommand -a generate -d 'continue a text with a trained or public model'
@@ -91,19 +116,31 @@ complete -c gradwright -n __fish_use_subcommand -a config -d 'print a run file f
 complete -c gradwright -n __fish_use_subcommand -a init -d 'print a commented run file that works'
 complete -c gradwright -n __fish_use_subcommand -a env -d 'what this machine has: processor, limits, libraries'
 complete -c gradwright -n __fish_use_subcommand -a tokenizer -d 'train a tokenizer, encode and decode, make token files'
+complete -c gradwright -n __fish_use_subcommand -a calibrate -d 'measure collectives, for the choice of algorithms'
+complete -c gradwright -n __fish_use_subcommand -a bench -d 'latency and bandwidth of collectives by size'
 complete -c gradwright -n '__fish_seen_subcommand_from train' -l out -s o -x -a '(__fish_complete_directories)' -d 'the run directory (default: runs/NAME of the run file)'
+complete -c gradwright -n '__fish_seen_subcommand_from train' -l ranks -s n -x -d 'run on N local ranks (mpirun and srun start their own)'
 complete -c gradwright -n '__fish_seen_subcommand_from train' -l resume -d 'continue from the newest checkpoint in it'
 complete -c gradwright -n '__fish_seen_subcommand_from train' -l until -x -d 'stop after step N, saved; --resume goes on'
 complete -c gradwright -n '__fish_seen_subcommand_from train' -l set -s s -x -a '(__gradwright_set)' -d 'override one key of the run file; repeatable'
 complete -c gradwright -n '__fish_seen_subcommand_from train' -l json -d 'print JSON for machines'
 complete -c gradwright -n '__fish_seen_subcommand_from train' -F
+complete -c gradwright -n '__fish_seen_subcommand_from verify' -l ranks -s n -x -d 'run on N local ranks (mpirun and srun start their own)'
+complete -c gradwright -n '__fish_seen_subcommand_from verify' -l steps -x -d 'steps to compare (default 3)'
+complete -c gradwright -n '__fish_seen_subcommand_from verify' -l optimizer -x -a 'sgd run' -d 'sgd, which hides no factor (default), or the run\'s own'
+complete -c gradwright -n '__fish_seen_subcommand_from verify' -l all -s a -d 'list every tensor that disagrees'
+complete -c gradwright -n '__fish_seen_subcommand_from verify' -l set -s s -x -a '(__gradwright_set)' -d 'override one key of the run file; repeatable'
+complete -c gradwright -n '__fish_seen_subcommand_from verify' -l json -d 'print JSON for machines'
+complete -c gradwright -n '__fish_seen_subcommand_from verify' -F
+complete -c gradwright -n '__fish_seen_subcommand_from plan' -l ranks -s n -x -d 'plan for N ranks: layout.dp auto becomes N'
 complete -c gradwright -n '__fish_seen_subcommand_from plan' -l set -s s -x -a '(__gradwright_set)' -d 'override one key of the run file; repeatable'
 complete -c gradwright -n '__fish_seen_subcommand_from plan' -l memory -s m -x -d 'judge by this much memory, not by this machine\'s'
 complete -c gradwright -n '__fish_seen_subcommand_from plan' -l all -s a -d 'print every table in full'
 complete -c gradwright -n '__fish_seen_subcommand_from plan' -l json -d 'print JSON for machines'
 complete -c gradwright -n '__fish_seen_subcommand_from plan' -F
 complete -c gradwright -n '__fish_seen_subcommand_from program' -l after -s a -x -d 'stop after this pass (--passes lists them)'
-complete -c gradwright -n '__fish_seen_subcommand_from program' -l rank -s r -x -d 'the program of this rank; 0 is the only one here'
+complete -c gradwright -n '__fish_seen_subcommand_from program' -l rank -s r -x -d 'the program of this rank: all ranks run the same one'
+complete -c gradwright -n '__fish_seen_subcommand_from program' -l ranks -s n -x -d 'compile for N ranks: layout.dp auto becomes N'
 complete -c gradwright -n '__fish_seen_subcommand_from program' -l forward -d 'the program of validation, not the training step'
 complete -c gradwright -n '__fish_seen_subcommand_from program' -l summary -d 'print how many ops of each kind, not the ops'
 complete -c gradwright -n '__fish_seen_subcommand_from program' -l passes -d 'list the passes in order'
@@ -139,3 +176,18 @@ complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -l no-eos -d '
 complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -l specials -d 'encode: text of special tokens becomes their ids'
 complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -l json -d 'print JSON for machines'
 complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -F
+complete -c gradwright -n '__fish_seen_subcommand_from calibrate' -l ranks -s n -x -d 'numbers of ranks (default: 2, 4, ... and the cores)'
+complete -c gradwright -n '__fish_seen_subcommand_from calibrate' -l out -s o -r -F -d 'the file to write (default calibration.json)'
+complete -c gradwright -n '__fish_seen_subcommand_from calibrate' -l max-size -x -d 'largest data (default 16MiB)'
+complete -c gradwright -n '__fish_seen_subcommand_from calibrate' -l seconds -x -d 'time for each figure, about (default 0.05)'
+complete -c gradwright -n '__fish_seen_subcommand_from bench' -l ranks -s n -x -d 'run on N local ranks (mpirun and srun start their own)'
+complete -c gradwright -n '__fish_seen_subcommand_from bench' -l kind -s k -x -a 'all-reduce reduce-scatter all-gather broadcast all-to-all' -d 'which collective (default all-reduce)'
+complete -c gradwright -n '__fish_seen_subcommand_from bench' -l sizes -x -d '1KiB,1MiB or 1KiB..64MiB (default; times 4)'
+complete -c gradwright -n '__fish_seen_subcommand_from bench' -l algorithm -s a -x -d 'force one (default: what is predicted fastest)'
+complete -c gradwright -n '__fish_seen_subcommand_from bench' -l dtype -x -a 'f32 bf16 f16 f64' -d 'element type (default f32)'
+complete -c gradwright -n '__fish_seen_subcommand_from bench' -l wire -x -a 'same float32 bf16 int8 int4' -d 'what travels (default same)'
+complete -c gradwright -n '__fish_seen_subcommand_from bench' -l per-host -x -d 'as if N ranks shared a host (hierarchical)'
+complete -c gradwright -n '__fish_seen_subcommand_from bench' -l samples -x -d 'samples of each figure (default 20)'
+complete -c gradwright -n '__fish_seen_subcommand_from bench' -l calibration -r -F -d 'choose by what calibrate measured'
+complete -c gradwright -n '__fish_seen_subcommand_from bench' -l json -d 'print JSON for machines'
+complete -c gradwright -n '__fish_seen_subcommand_from bench' -a 'collectives'

@@ -133,5 +133,5 @@ int gw_cli_main(int argc, char **argv) {
         gw_diags_print(&diags, stderr, gw_term_colour(stderr) && !no_color);
     gw_diags_release(&diags);
     gw_arena_release(&arena);
-    return gw_status_exit_code(s);
+    return cli.exit_code ? cli.exit_code : gw_status_exit_code(s);
 }

@@ -156,6 +156,9 @@ static void take_back(gw_cli *cli, const char *dir) {
 static gw_status write_all(gw_cli *cli, const gw_runfile *rf, gw_session *s, const char *dir,
                            gw_dtype dtype, bool *tokenizer) {
     gw_token_ids ids;
+    if (gw_session_has_images(s))
+        return gw_weights_export_net(s->x, &s->setup.model, s->setup.params, s->setup.nparams, dir,
+                                     dtype, cli->diags);
     GW_TRY(special_ids(cli, rf, s, &ids));
     GW_TRY(copy_companions(cli, rf, s, dir, tokenizer));
     return gw_weights_export(s->x, &s->setup.model, s->setup.params, s->setup.nparams, dir, dtype,

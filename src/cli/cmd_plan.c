@@ -14,6 +14,7 @@
 #include "run/memory.h"   /* gw_memory_available */
 
 static const gw_option options[] = {
+    {"ranks", 'n', "N", "plan for N ranks: layout.dp auto becomes N", GW_OPT_INT, NULL},
     GW_OPTION_SET,
     {"memory", 'm', "BYTES", "judge by this much memory, not by this machine's", GW_OPT_BYTES,
      NULL},
@@ -126,10 +127,10 @@ static void print_json(const gw_target *t, const gw_ledger *l, const gw_fit *f, 
 }
 
 static void print_text(const gw_target *t, const gw_ledger *l, const gw_fit *f, const char *limit,
-                       bool all, FILE *out) {
+                       bool all, bool verbose, FILE *out) {
     gw_str described = {0};
     gw_target_describe(t, &described);
-    gw_plan_print(l, t->name, all, out);
+    gw_plan_print(l, t->name, all, verbose, out);
     print_verdict(f, l, limit, out);
     if (t->assumed)
         fprintf(out,
@@ -149,7 +150,7 @@ static gw_status plan(gw_cli *cli, const gw_target *t) {
     if (st == GW_OK && gw_cli_flag(cli, "json"))
         print_json(t, &l, &f, limit, cli->out);
     else if (st == GW_OK)
-        print_text(t, &l, &f, limit, gw_cli_flag(cli, "all"), cli->out);
+        print_text(t, &l, &f, limit, gw_cli_flag(cli, "all"), cli->verbose, cli->out);
     gw_ledger_release(&l);
     return st;
 }

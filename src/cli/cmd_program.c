@@ -14,7 +14,8 @@
 
 static const gw_option options[] = {
     {"after", 'a', "PASS", "stop after this pass (--passes lists them)", GW_OPT_STRING, NULL},
-    {"rank", 'r', "R", "the program of this rank; 0 is the only one here", GW_OPT_INT, NULL},
+    {"rank", 'r', "R", "the program of this rank: all ranks run the same one", GW_OPT_INT, NULL},
+    {"ranks", 'n', "N", "compile for N ranks: layout.dp auto becomes N", GW_OPT_INT, NULL},
     {"forward", 0, NULL, "the program of validation, not the training step", GW_OPT_FLAG, NULL},
     {"summary", 0, NULL, "print how many ops of each kind, not the ops", GW_OPT_FLAG, NULL},
     {"passes", 0, NULL, "list the passes in order", GW_OPT_FLAG, NULL},
@@ -41,11 +42,13 @@ static gw_status check_pass(gw_cli *cli, const char *pass) {
     return st;
 }
 
-static gw_status check_rank(gw_cli *cli) {
-    int64_t rank = gw_cli_int(cli, "rank", 0);
-    if (rank == 0) return GW_OK;
-    return gw_cli_usage_error(
-        cli, "--rank %lld: the layout has one rank, so rank 0 is the only one", (long long)rank);
+/* The text has global sizes, so it is every rank's; what differs are the parts that a rank holds.
+ */
+static gw_status check_rank(gw_cli *cli, const gw_target *t) {
+    int64_t rank = gw_cli_int(cli, "rank", 0), ranks = t->rf.layout.dp;
+    if (rank >= 0 && rank < ranks) return GW_OK;
+    return gw_cli_usage_error(cli, "--rank %lld: the layout has %lld rank%s, numbered from 0",
+                              (long long)rank, (long long)ranks, ranks == 1 ? "" : "s");
 }
 
 /* Ops of one kind: by phase, and those that recompute. */
@@ -118,8 +121,8 @@ static gw_status print_program(gw_cli *cli, const gw_target *t) {
 static gw_status run(gw_cli *cli) {
     if (gw_cli_flag(cli, "passes")) {
         bool more = cli->nargs > 0 || gw_cli_given(cli, "after") || gw_cli_given(cli, "rank") ||
-                    gw_cli_given(cli, "forward") || gw_cli_given(cli, "summary") ||
-                    gw_cli_given(cli, "set");
+                    gw_cli_given(cli, "ranks") || gw_cli_given(cli, "forward") ||
+                    gw_cli_given(cli, "summary") || gw_cli_given(cli, "set");
         if (more)
             return gw_cli_usage_error(cli, "--passes stands alone: the passes are the same for "
                                            "every program");
@@ -131,10 +134,10 @@ static gw_status run(gw_cli *cli) {
     }
     if (cli->nargs == 0) return gw_cli_usage_error(cli, "a run file or a model is missing");
     GW_TRY(check_pass(cli, gw_cli_string(cli, "after", NULL)));
-    GW_TRY(check_rank(cli));
     gw_target t;
     GW_TRY(gw_target_init(&t, cli, cli->args[0]));
-    gw_status st = print_program(cli, &t);
+    gw_status st = check_rank(cli, &t);
+    if (st == GW_OK) st = print_program(cli, &t);
     gw_target_release(&t);
     return st;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `gradwright train`: runs the loop, and turns signals into an orderly stop.
+// `gradwright train`: runs the loop, on one rank or several, and turns signals into an orderly
+// stop.
 //
 // The first SIGINT, SIGTERM or SIGHUP (the terminal went away) sets a flag that the loop reads
 // between steps: it finishes the step, saves, and the program exits 3. A second one ends the
@@ -7,35 +8,50 @@
 // terminal sends more than once. SIGXFSZ is ignored, so that a file size limit shows as a failed
 // write with its reason.
 //
-// The flag is the one mutable global here: a signal handler can reach nothing else.
+// A rank may get one request twice: from the terminal, and from the process that watches over the
+// ranks. The latter are numbered, so each request counts once. A signal that reaches only one rank
+// stops all: they settle it before the next step.
+//
+// The flags are the only mutable globals here: a signal handler can reach nothing else.
 #include <jansson.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/log.h"    /* gw_log_get_level */
-#include "base/str.h"    /* gw_str_eq */
-#include "cli/command.h" /* gw_command */
-#include "cli/runarg.h"  /* gw_cli_runfile */
-#include "train/loop.h"  /* gw_train_run */
+#include "base/log.h"      /* gw_log_get_level */
+#include "base/str.h"      /* gw_str_eq */
+#include "cli/command.h"   /* gw_command */
+#include "cli/ranks.h"     /* gw_cli_on_ranks */
+#include "cli/runarg.h"    /* gw_cli_runfile */
+#include "comm/launch.h"   /* gw_launch_forwarded */
+#include "run/exec_comm.h" /* gw_exec_agree */
+#include "train/loop.h"    /* gw_train_run */
 
-static volatile sig_atomic_t stop_signal;
+static volatile sig_atomic_t stop_signal, direct, forwarded, speaks;
 
-static void on_signal(int signo) {
+static void on_signal(int signo, siginfo_t *info, void *context) {
+    (void)context;
+    int number = gw_launch_forwarded(info);
     if (stop_signal != 0 && signo == SIGHUP) return;
-    if (stop_signal != 0) _exit(128 + signo);
+    if (number > forwarded) forwarded = number;
+    if (number == 0) direct++;
+    if (direct > 1 || forwarded > 1) _exit(128 + signo);
+    bool first = stop_signal == 0;
     stop_signal = signo;
     static const char text[] =
         "\nfinishing this step, then saving; once more stops at once, without saving\n";
-    (void)!write(STDERR_FILENO, text, sizeof text - 1);
+    if (first && speaks) (void)!write(STDERR_FILENO, text, sizeof text - 1);
 }
 
 static void catch_signals(void) {
     struct sigaction a;
     memset(&a, 0, sizeof a);
-    a.sa_handler = on_signal;
-    a.sa_flags = SA_RESTART;
+    a.sa_sigaction = on_signal;
+    a.sa_flags = SA_RESTART | SA_SIGINFO;
     sigemptyset(&a.sa_mask);
+    sigaddset(&a.sa_mask, SIGINT);
+    sigaddset(&a.sa_mask, SIGTERM);
+    sigaddset(&a.sa_mask, SIGHUP);
     sigaction(SIGINT, &a, NULL);
     sigaction(SIGTERM, &a, NULL);
     struct sigaction hangup; /* nohup has it ignored: then it stays so */
@@ -58,46 +74,70 @@ static const char *default_out(gw_cli *cli, const char *path) {
 static const gw_option options[] = {
     {"out", 'o', "DIR", "the run directory (default: runs/NAME of the run file)", GW_OPT_STRING,
      NULL},
+    GW_OPTION_RANKS,
     {"resume", 0, NULL, "continue from the newest checkpoint in it", GW_OPT_FLAG, NULL},
     {"until", 0, "N", "stop after step N, saved; --resume goes on", GW_OPT_INT, NULL},
     GW_OPTION_SET,
     GW_OPTION_JSON,
 };
 
-static gw_status run(gw_cli *cli) {
-    int64_t until = gw_cli_int(cli, "until", 0);
-    if (until < 1 && gw_cli_given(cli, "until"))
-        return gw_cli_usage_error(cli, "--until takes a step from 1");
+typedef struct job {
     gw_runfile rf;
-    gw_status st = gw_cli_runfile(cli, cli->args[0], &rf);
-    if (st == GW_OK) {
-        catch_signals();
-        gw_train_opts o = {.out_dir = gw_cli_string(cli, "out", default_out(cli, cli->args[0])),
-                           .resume = gw_cli_flag(cli, "resume"),
-                           .until = until,
-                           .progress = cli->quiet ? NULL : stderr,
-                           .stop = &stop_signal};
-        json_t *summary = NULL;
-        st = gw_train_run(&rf, &o, &summary, cli->diags);
-        if (summary && gw_cli_flag(cli, "json")) {
-            json_dumpf(summary, cli->out, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
-            fputc('\n', cli->out);
-        }
-        json_decref(summary);
+    int64_t until;
+    bool has_ranks; /* the run file knows their number */
+} job;
+
+/* One rank's part. */
+static gw_status train(gw_cli *cli, gw_comm *comm, void *user) {
+    job *j = user;
+    int64_t ranks = comm ? gw_comm_size(comm) : 1;
+    if (!j->has_ranks) {
+        gw_status st = gw_runfile_set_ranks(&j->rf, ranks, cli->diags);
+        GW_TRY(gw_exec_agree(comm, st, NULL, "reading the layout", cli->diags));
     }
-    gw_runfile_release(&rf);
+    speaks = !comm || gw_comm_rank(comm) == 0;
+    catch_signals();
+    gw_train_opts o = {.out_dir = gw_cli_string(cli, "out", default_out(cli, cli->args[0])),
+                       .resume = gw_cli_flag(cli, "resume"),
+                       .until = j->until,
+                       .progress = cli->quiet ? NULL : stderr,
+                       .stop = &stop_signal,
+                       .comm = comm};
+    json_t *summary = NULL;
+    gw_status st = gw_train_run(&j->rf, &o, &summary, cli->diags);
+    if (summary && gw_cli_flag(cli, "json")) {
+        json_dumpf(summary, cli->out, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+        fputc('\n', cli->out);
+    }
+    json_decref(summary);
+    return st;
+}
+
+static gw_status run(gw_cli *cli) {
+    job j = {.until = gw_cli_int(cli, "until", 0)};
+    int ranks = 0;
+    if (j.until < 1 && gw_cli_given(cli, "until"))
+        return gw_cli_usage_error(cli, "--until takes a step from 1");
+    GW_TRY(gw_cli_ranks(cli, &ranks));
+    gw_status st = gw_cli_runfile(cli, cli->args[0], &j.rf);
+    if (st == GW_OK && ranks > 0) st = gw_runfile_set_ranks(&j.rf, ranks, cli->diags);
+    j.has_ranks = ranks > 0;
+    st = gw_cli_on_ranks(cli, ranks, st == GW_OK ? j.rf.layout.timeout : 0, st, train, &j);
+    gw_runfile_release(&j.rf);
     return st;
 }
 
 const gw_command gw_cmd_train = {
     .name = "train",
     .summary = "train a model as a run file says",
-    .usage = {"RUN.yaml [--out DIR] [--resume] [--until N] [--set KEY=VALUE]"},
-    .description = "Trains, validates and saves as the run file says. DIR gets config.yaml,\n"
-                   "plan.json, metrics.jsonl, summary.json, tb/, trace.json, report.html and\n"
-                   "checkpoints/, and copies of the model's config.json and the tokenizer.\n"
-                   "Ctrl-C, SIGTERM or SIGHUP finishes the step, saves and exits 3; a second\n"
-                   "one stops at once, unsaved, with the shell's status (130 for Ctrl-C).",
+    .usage = {"RUN.yaml [--out DIR] [--ranks N] [--resume] [--set KEY=VALUE]",
+              "(mpirun -n N or srun -n N before it: ranks on several hosts)"},
+    .description =
+        "Trains, validates and saves as the run file says. DIR gets config.yaml,\n"
+        "plan.json, metrics.jsonl, summary.json, tb/, traces, report.html, checkpoints/,\n"
+        "and copies of the model's config.json and the tokenizer.\n"
+        "Ctrl-C, SIGTERM or SIGHUP finishes the step, saves and exits 3; a second\n"
+        "one stops at once, unsaved, with the shell's status (130 for Ctrl-C).",
     .options = options,
     .noptions = GW_COUNT(options),
     .min_args = 1,

@@ -95,6 +95,7 @@ struct gw_cli {
     const char *const *argv; /* the whole command line, for records; argv[0] is the program */
     int argc;
     struct gw_cli_values *values;
+    int exit_code; /* not 0: the program's, whatever the status says (that of ranks it watched) */
 };
 
 /* Options as given. Asking for a name the command's table lacks is our own bug: it panics. */

@@ -54,15 +54,20 @@ void gw_command_print_help(const gw_command *c, FILE *out) {
     print_indented(out, c->example);
 }
 
+static void print_names(FILE *out, const gw_option *o) {
+    if (o->short_name) fprintf(out, " -%c", o->short_name);
+    fprintf(out, " --%s", o->name);
+}
+
 void gw_cli_print_help(FILE *out) {
     fprintf(out, "gradwright trains, ships and runs transformer language models.\n\n"
-                 "usage:\n"
-                 "  gradwright COMMAND [ARGUMENTS] [OPTIONS]\n\n"
-                 "commands:\n");
+                 "usage: gradwright COMMAND [ARGUMENTS] [OPTIONS]\n\ncommands:\n");
     for (const gw_command *const *c = gw_commands(); *c; c++)
         if (!(*c)->hidden) fprintf(out, "  %-10s  %s\n", (*c)->name, (*c)->summary);
-    fprintf(out, "\noptions:\n");
-    for (int i = 0; i < GW_GLOBAL_COUNT; i++) print_option(out, &gw_global_options[i], 16);
-    print_option(out, &gw_version_option, 16);
-    fprintf(out, "\n`gradwright COMMAND --help` says more of each.\n");
+    fprintf(out, "\noptions of all:");
+    for (int i = 0; i < GW_GLOBAL_COUNT; i++) print_names(out, &gw_global_options[i]);
+    fprintf(out, "; and");
+    print_names(out, &gw_version_option);
+    fprintf(out, "\n");
+    fprintf(out, "`gradwright COMMAND --help` says more of each.\n");
 }

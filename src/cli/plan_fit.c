@@ -18,6 +18,7 @@
 
 #include "cli/planarg.h" /* gw_target_ledger */
 #include "data/loader.h" /* gw_loader_bytes_for */
+#include "train/feed.h"  /* gw_feed_bytes */
 
 /* A run as far as changes reach. */
 typedef struct variant {
@@ -26,12 +27,14 @@ typedef struct variant {
     gw_dtype compute, gradients, master, moments;
 } variant;
 
+static bool of_images(const gw_setup *s) { return s->model.family == GW_FAMILY_RESNET; }
+
 static variant variant_of(const gw_setup *s) {
     return (variant){.recompute = s->train.recompute.kind,
                      .micro = s->rf->train.micro_batch,
                      .accumulate = s->rf->train.accumulate,
                      .seq = s->rf->train.seq_len,
-                     .prefetch = s->rf->data.prefetch_steps,
+                     .prefetch = of_images(s) ? 0 : s->rf->data.prefetch_steps,
                      .compute = s->train.compute,
                      .gradients = s->train.gradients,
                      .master = s->train.master,
@@ -104,10 +107,11 @@ typedef struct search {
 } search;
 
 /* Bytes of the batches that the loader holds. */
-static int64_t ring_bytes(const variant *v) {
+static int64_t ring_bytes(const search *q, const variant *v) {
+    if (of_images(q->s)) return gw_feed_bytes(&q->s->model, v->micro, q->s->rf->data.valid != NULL);
     gw_loader_options ring = {.micro_batch = v->micro,
                               .accumulate = v->accumulate,
-                              .dp_size = 1,
+                              .dp_size = q->s->rf->layout.dp,
                               .prefetch = v->prefetch};
     return gw_loader_bytes_for(v->seq, &ring);
 }
@@ -137,7 +141,7 @@ static void drop_ahead(search *q, const variant *v, int64_t total) {
     variant less = *v;
     less.prefetch = 0;
     gw_fit_try t;
-    int64_t without = total - ring_bytes(v) + ring_bytes(&less);
+    int64_t without = total - ring_bytes(q, v) + ring_bytes(q, &less);
     if (v->prefetch == 0 || without > q->f->available_bytes || !new_try(q, &less, &t)) return;
     t.total_bytes = without;
     note(q, &less, t);
@@ -149,7 +153,7 @@ static gw_status attempt(search *q, const variant *v) {
     if (!new_try(q, v, &t)) return GW_OK;
     variant least = *v;
     least.prefetch = 0;
-    t.total_bytes = persistent_bytes(q->l, v) + ring_bytes(&least);
+    t.total_bytes = persistent_bytes(q->l, v) + ring_bytes(q, &least);
     t.at_least = t.total_bytes > q->f->available_bytes;
     if (!t.at_least) GW_TRY(compile(q->s, v, &t.total_bytes, q->dg));
     note(q, v, t);
@@ -158,7 +162,7 @@ static gw_status attempt(search *q, const variant *v) {
 }
 
 static gw_status try_recompute(search *q, variant v) {
-    if (v.recompute == GW_RECOMPUTE_NONE) {
+    if (v.recompute == GW_RECOMPUTE_NONE && !of_images(q->s)) { /* attention */
         v.recompute = GW_RECOMPUTE_SELECTIVE;
         GW_TRY(attempt(q, &v));
     }
@@ -178,10 +182,13 @@ static int64_t latest_total(const search *q) {
     return t && !t->at_least ? t->total_bytes : 0;
 }
 
+/* A batch norm needs two images for a variance, where the last stage is a pixel of each. */
+static int64_t least_micro(const search *q) { return of_images(q->s) ? 2 : 1; }
+
 /* Smaller micro-batches that divide the given one, so that the step stays what it was. */
 static gw_status try_micro_batch(search *q, variant v) {
     int64_t micro = v.micro, accumulate = v.accumulate, before = 0;
-    for (int64_t b = micro / 2; b >= 1 && !q->found; b /= 2) {
+    for (int64_t b = micro / 2; b >= least_micro(q) && !q->found; b /= 2) {
         if (micro % b) continue;
         v.micro = b;
         v.accumulate = accumulate * (micro / b);
@@ -254,8 +261,10 @@ gw_status gw_fit_find(gw_fit *f, const gw_setup *s, const gw_ledger *l, int64_t 
     GW_TRY(try_micro_batch(&q, v));
     v.recompute = GW_RECOMPUTE_FULL;
     GW_TRY(try_micro_batch(&q, v));
-    v.accumulate *= v.micro;
-    v.micro = 1;
+    if (v.micro % least_micro(&q) == 0) {
+        v.accumulate *= v.micro / least_micro(&q);
+        v.micro = least_micro(&q);
+    }
     GW_TRY(try_length(&q, v));
     GW_TRY(try_precision(&q, &v));
     GW_TRY(try_length(&q, v));

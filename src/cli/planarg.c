@@ -15,8 +15,10 @@
 
 #include "base/io.h"     /* gw_path_exists */
 #include "base/str.h"    /* gw_str */
+#include "cli/ranks.h"   /* gw_cli_ranks */
 #include "cli/runarg.h"  /* gw_cli_runfile */
 #include "data/loader.h" /* gw_loader_bytes_for */
+#include "train/feed.h"  /* gw_feed_bytes */
 
 enum { LONGEST = 4096 };
 
@@ -33,6 +35,13 @@ static gw_status unknown_name(gw_cli *cli, const char *spec) {
     }
     gw_diag *g = gw_diag_add(cli->diags, GW_ERROR, GW_ERR_CONFIG, "model-preset", (gw_where){0},
                              "'%.80s' is no run file, no model directory and no preset", spec);
+    for (int i = 0; (name = gw_model_net_name(i)) != NULL; i++) {
+        int d = gw_str_distance(name, spec);
+        gw_str_printf(&all, ", %s", name);
+        if (d >= limit) continue;
+        limit = d;
+        best = name;
+    }
     gw_diag_detail(cli->diags, g, "%s", gw_str_c(&all));
     if (best) gw_diag_hint(cli->diags, g, "did you mean %s?", best);
     gw_str_release(&all);
@@ -52,14 +61,15 @@ static void add_quoted(gw_str *out, const char *text) {
     gw_str_add_char(out, '"');
 }
 
-/* The run that is assumed of a model alone. */
+/* The run that is assumed of a model alone; positions 0: it has no sequences. */
 static gw_status assume(gw_cli *cli, const char *key, const char *spec, int64_t positions,
                         gw_runfile *rf) {
     gw_str text = {0};
     gw_str_printf(&text, "model:\n  %s: ", key);
     add_quoted(&text, spec);
-    gw_str_printf(&text, "\ntrain:\n  seq_len: %lld\nprecision:\n  compute: bf16\n",
-                  (long long)GW_MIN(positions, LONGEST));
+    if (positions > 0)
+        gw_str_printf(&text, "\ntrain:\n  seq_len: %lld", (long long)GW_MIN(positions, LONGEST));
+    gw_str_add(&text, "\nprecision:\n  compute: bf16\n");
     const char *const *sets = NULL;
     int nsets = gw_cli_list(cli, "set", &sets);
     char *name = gw_arena_printf(cli->arena, "the run assumed of %s", spec);
@@ -91,7 +101,8 @@ static gw_status load(gw_target *t, gw_cli *cli, const char *spec) {
         return assume(cli, "path", spec, m.max_positions, &t->rf);
     }
     if (!gw_model_preset(spec, &m)) return unknown_name(cli, spec);
-    return assume(cli, "preset", spec, m.max_positions, &t->rf);
+    bool net = m.family == GW_FAMILY_RESNET;
+    return assume(cli, "preset", spec, net ? 0 : m.max_positions, &t->rf);
 }
 
 static const char *name_of(const gw_target *t, const char *spec) {
@@ -101,14 +112,24 @@ static const char *name_of(const gw_target *t, const char *spec) {
 }
 
 gw_status gw_target_init(gw_target *t, gw_cli *cli, const char *spec) {
+    int ranks = 0;
     memset(t, 0, sizeof *t);
+    GW_TRY(gw_cli_ranks(cli, &ranks));
     gw_status st = load(t, cli, spec);
+    if (st == GW_OK && ranks > 0) st = gw_runfile_set_ranks(&t->rf, ranks, cli->diags);
     if (st == GW_OK) st = gw_setup_init(&t->setup, &t->rf, false, cli->diags);
     if (st != GW_OK) {
         gw_runfile_release(&t->rf);
         return st;
     }
+    st = gw_setup_ranks(&t->setup, NULL, cli->diags);
+    if (st != GW_OK) {
+        gw_setup_release(&t->setup);
+        gw_runfile_release(&t->rf);
+        return st;
+    }
     gw_memo_init(&t->memo, &t->setup.machine);
+    t->memo.comm = t->setup.facts.comm;
     t->setup.train.workspace = t->setup.forward.workspace = gw_memo_workspace;
     t->setup.train.workspace_user = t->setup.forward.workspace_user = &t->memo;
     t->name = name_of(t, spec);
@@ -124,13 +145,17 @@ void gw_target_release(gw_target *t) {
 void gw_target_describe(const gw_target *t, gw_str *out) {
     const gw_runfile *rf = &t->rf;
     bool small = rf->precision.compute != GW_RF_FP32;
-    gw_str_printf(out, "train.seq_len %lld, train.micro_batch %lld, train.accumulate %lld",
-                  (long long)rf->train.seq_len, (long long)rf->train.micro_batch,
-                  (long long)rf->train.accumulate);
+    if (!gw_runfile_has_images(rf))
+        gw_str_printf(out, "train.seq_len %lld, ", (long long)rf->train.seq_len);
+    gw_str_printf(out, "train.micro_batch %lld, train.accumulate %lld",
+                  (long long)rf->train.micro_batch, (long long)rf->train.accumulate);
     gw_str_printf(out, ", precision.compute %s (", gw_runfile_word(rf, "precision.compute"));
     if (small) gw_str_printf(out, "master %s, ", gw_runfile_word(rf, "precision.master"));
     gw_str_printf(out, "gradients %s, moments %s)", gw_runfile_word(rf, "precision.gradients"),
                   gw_runfile_word(rf, "precision.moments"));
+    if (rf->layout.dp > 1)
+        gw_str_printf(out, ", layout.dp %lld, layout.zero %lld", (long long)rf->layout.dp,
+                      (long long)rf->layout.zero);
     gw_str_printf(out, ", optimizer.name %s, recompute.policy %s",
                   gw_runfile_word(rf, "optimizer.name"), gw_runfile_word(rf, "recompute.policy"));
 }
@@ -148,16 +173,19 @@ gw_status gw_target_ledger(const gw_setup *s, gw_ledger *l, gw_diags *dg) {
             return st;
         }
     }
+    int64_t images = gw_feed_bytes(&s->model, rf->train.micro_batch, validates);
     gw_loader_options ring = {.micro_batch = rf->train.micro_batch,
                               .accumulate = rf->train.accumulate,
-                              .dp_size = 1,
+                              .dp_size = rf->layout.dp,
                               .prefetch = rf->data.prefetch_steps};
-    gw_ledger_input in = {.program = &step,
-                          .report = &report,
-                          .valid = validates ? &valid : NULL,
-                          .model = &s->model,
-                          .machine = &s->machine,
-                          .fixed = {.data_bytes = gw_loader_bytes_for(rf->train.seq_len, &ring)}};
+    gw_ledger_input in = {
+        .program = &step,
+        .report = &report,
+        .valid = validates ? &valid : NULL,
+        .model = &s->model,
+        .machine = &s->machine,
+        .comm = &s->facts.comm,
+        .fixed = {.data_bytes = images ? images : gw_loader_bytes_for(rf->train.seq_len, &ring)}};
     gw_ledger_init(l, &in);
     gw_graph_release(&step);
     if (validates) gw_graph_release(&valid);

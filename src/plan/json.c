@@ -18,8 +18,23 @@ static void push(json_t *a, json_t *v) {
     if (json_array_append_new(a, v) != 0) gw_panic("plan.json: a list cannot grow");
 }
 
+static json_t *net_json(const gw_model *m) {
+    const gw_resnet *r = &m->resnet;
+    json_t *o = json_object(), *blocks = json_array();
+    for (int i = 0; i < 4; i++) push(blocks, json_integer(r->blocks[i]));
+    put_text(o, "family", gw_family_name(m->family));
+    put(o, "blocks", blocks);
+    put(o, "bottleneck", json_boolean(r->bottleneck));
+    put_int(o, "width", r->width);
+    put_int(o, "image", r->image);
+    put_int(o, "channels", r->channels);
+    put_int(o, "classes", r->classes);
+    return o;
+}
+
 static json_t *model_json(const gw_ledger *l) {
     const gw_model *m = &l->model;
+    if (m->family == GW_FAMILY_RESNET) return net_json(m);
     json_t *o = json_object();
     put_text(o, "family", gw_family_name(m->family));
     put_int(o, "layers", m->layers);
@@ -30,6 +45,17 @@ static json_t *model_json(const gw_ledger *l) {
     put_int(o, "ffn", m->ffn);
     put_int(o, "vocab", m->vocab);
     put(o, "tie_embeddings", json_boolean(m->tie));
+    return o;
+}
+
+/* What batch norms see; null where nothing depends on the batch. */
+static json_t *batch_json(const gw_ledger *l) {
+    if (l->batch_ops == 0) return json_null();
+    json_t *o = json_object();
+    put_int(o, "ops", l->batch_ops);
+    put_int(o, "groups", l->model.resnet.groups);
+    put_int(o, "images_together", l->micro_batch * l->ranks / l->model.resnet.groups);
+    put_int(o, "micro_batches", l->micro_batches);
     return o;
 }
 
@@ -48,6 +74,9 @@ static json_t *kind_json(const gw_ledger_kind *k) {
     for (int i = 0; i < k->nstates; i++) push(states, json_integer(k->states[i]));
     put(o, "moments", states);
     put_int(o, "total", k->total);
+    put_int(o, "weights_over", k->weights_over);
+    put_int(o, "gradients_over", k->gradients_over);
+    put_int(o, "optimizer_states_over", k->optimizer_over);
     put_text(o, "text", k->text);
     put_int(o, "params", k->params);
     put_int(o, "tensors", k->tensors);
@@ -181,15 +210,40 @@ static json_t *flops_json(const gw_ledger *l) {
     return o;
 }
 
+static json_t *candidates_json(const gw_ledger_wire *w) {
+    json_t *a = json_array();
+    for (int i = 0; i < w->ncandidates; i++) {
+        const gw_coll_candidate *c = &w->candidates[i];
+        json_t *o = json_object();
+        put_text(o, "algorithm", c->name);
+        put(o, "possible", json_boolean(c->possible));
+        put_text(o, "why", c->why ? c->why : "");
+        if (c->possible) put_real(o, "seconds", c->seconds);
+        if (c->possible) put_int(o, "moved_bytes", c->moved);
+        push(a, o);
+    }
+    return a;
+}
+
 static json_t *wire_json(const gw_ledger *l) {
     json_t *o = json_object(), *a = json_array();
     put_int(o, "payload_bytes", l->wire_bytes);
+    put_int(o, "moved_bytes", l->wire_moved_bytes);
+    put_real(o, "seconds", l->wire_seconds);
     for (int i = 0; i < l->nwire; i++) {
+        const gw_ledger_wire *x = &l->wire[i];
         json_t *w = json_object();
-        put_text(w, "collective", l->wire[i].collective);
-        put_text(w, "axis", l->wire[i].axis);
-        put_int(w, "count", l->wire[i].count);
-        put_int(w, "payload_bytes", l->wire[i].payload_bytes);
+        put_text(w, "collective", x->collective);
+        put_text(w, "axis", x->axis);
+        put_int(w, "ranks", x->ranks);
+        put_text(w, "wire", x->wire);
+        put_text(w, "algorithm", x->algorithm);
+        put_int(w, "count", x->count);
+        put_int(w, "payload_bytes", x->payload_bytes);
+        put_int(w, "moved_bytes", x->moved_bytes);
+        put_real(w, "seconds", x->seconds);
+        put_int(w, "largest_bytes", x->largest_bytes);
+        put(w, "candidates", candidates_json(x));
         push(a, w);
     }
     put(o, "collectives", a);
@@ -220,16 +274,31 @@ static json_t *program_json(const gw_ledger *l) {
     return o;
 }
 
+static json_t *offload_json(const gw_ledger *l) {
+    json_t *o = json_object();
+    for (int m = 0; m < GW_MEM_COUNT; m++) {
+        if (m == GW_MEM_DEVICE) continue;
+        json_t *w = json_object();
+        put_int(w, "bytes", l->other_bytes[m]);
+        put_int(w, "fetched_bytes", l->copies.fetched[m]);
+        put_int(w, "stored_bytes", l->copies.stored[m]);
+        put(o, gw_mem_name((gw_mem)m), w);
+    }
+    return o;
+}
+
 json_t *gw_plan_json(const gw_ledger *l) {
     json_t *o = json_object();
     put(o, "model", model_json(l));
     put_int(o, "params", l->params);
-    put_int(o, "ranks", 1);
+    put_int(o, "ranks", l->ranks);
     put_int(o, "micro_batch", l->micro_batch);
     put_int(o, "seq_len", l->seq);
     put_int(o, "micro_batches", l->micro_batches);
     put_int(o, "tokens_per_step", l->tokens_per_step);
+    put(o, "batch_dependent", batch_json(l));
     put(o, "memory", memory_json(l));
+    put(o, "offload", offload_json(l));
     put(o, "flops", flops_json(l));
     put(o, "wire", wire_json(l));
     put(o, "kernels", kernels_json(l));

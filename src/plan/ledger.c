@@ -10,6 +10,9 @@
 // remains: the arena minus the bytes alive at its fullest instant, alignment included. So the
 // causes sum to the total in integers, always, and a test holds every configuration to it.
 //
+// Host and disk have arenas of their own; they are given beside the total, which is of the device,
+// with the bytes that a step copies from and to each.
+//
 // Validation works in the step's temporaries, which are free between steps. Only when its program
 // needs more than those is there memory beside the arena, and then all of it (the executor reserves
 // an arena of its own); its bytes enter the causes as they stand at that program's own peak.
@@ -25,13 +28,20 @@ static void read_sizes(gw_ledger *l, const gw_graph *g) {
         if (x->def != GW_NONE) continue;
         if (x->role == GW_ROLE_PARAM) l->params += gw_type_elems(&x->type);
         if (x->role != GW_ROLE_INPUT || x->rate != GW_RATE_MB) continue;
-        if (strcmp(gw_graph_str(g, x->name), "tokens") != 0) continue;
-        GW_ASSERT(x->type.ndim == 2);
-        l->micro_batch = x->type.dims[0].size;
-        l->seq = x->type.dims[1].size;
+        bool images = strcmp(gw_graph_str(g, x->name), "images") == 0;
+        if (!images && strcmp(gw_graph_str(g, x->name), "tokens") != 0) continue;
+        GW_ASSERT(x->type.ndim == (images ? 4 : 2));
+        l->micro_batch = gw_type_local_dim(&x->type, 0, &g->mesh, 0);
+        l->seq = images ? 1 : x->type.dims[1].size;
     }
     l->micro_batches = GW_MAX(1, g->micro_batches);
-    l->tokens_per_step = l->micro_batch * l->seq * l->micro_batches;
+    l->ranks = gw_mesh_ranks(&g->mesh);
+    l->tokens_per_step = l->micro_batch * l->seq * l->micro_batches * l->ranks;
+    for (int64_t i = 0; i < g->ops.count; i++) {
+        const gw_op *o = &g->ops.items[i];
+        bool depends = gw_op_def(g, o)->traits & GW_OP_BATCH_DEPENDENT;
+        l->batch_ops += depends && o->phase == GW_PHASE_F;
+    }
     l->nops = g->ops.count;
     l->nvalues = g->values.count;
 }
@@ -69,6 +79,9 @@ void gw_ledger_init(gw_ledger *l, const gw_ledger_input *in) {
     l->fixed = in->fixed;
     l->fixed.runtime_bytes += metadata_bytes(in->program);
     if (in->valid) l->fixed.runtime_bytes += metadata_bytes(in->valid);
+    for (int m = 0; m < GW_MEM_COUNT; m++)
+        if (m != GW_MEM_DEVICE) l->other_bytes[m] = in->program->arena_bytes[m];
+    l->copies = gw_copy_traffic(in->program, 0);
     gw_ledger_read_live(l, in);
     gw_ledger_read_params(l, in);
     gw_ledger_read_work(l, in);

@@ -19,10 +19,12 @@
 
 #include "base/arena.h"    /* gw_arena */
 #include "base/str.h"      /* gw_str */
+#include "comm/comm.h"     /* gw_coll_machine, gw_coll_candidate */
 #include "ir/opdef.h"      /* gw_graph, GW_CAUSE_COUNT, GW_PHASE_COUNT */
 #include "kernel/kernel.h" /* gw_machine */
 #include "model/model.h"   /* gw_model */
 #include "pass/pass.h"     /* gw_compile_report */
+#include "run/exec_copy.h" /* gw_copy_bytes */
 
 /* Buffers outside the arena that the caller knows of. The program's own metadata is added to
  * runtime here. */
@@ -38,7 +40,8 @@ typedef struct gw_ledger_input {
     const gw_graph
         *valid; /* the forward program of validation, or NULL: works in the step's temporaries */
     const gw_model *model;
-    const gw_machine *machine; /* the one it was placed for */
+    const gw_machine *machine;   /* the one it was placed for */
+    const gw_coll_machine *comm; /* of the ranks; NULL: all on this host */
     gw_ledger_fixed fixed;
 } gw_ledger_input;
 
@@ -53,8 +56,11 @@ typedef struct gw_ledger_kind {
     int states[GW_LEDGER_STATES]; /* "m", "v" in the optimizer's order */
     int optimizer;                /* master and moments */
     int total;
-    char text[64]; /* "2 + 2 + 12 = 16"; without a master the moments stand alone: "4 + 4 + 4 + 4 =
-                      16" */
+    /* Ranks that share one copy: 1, or the ranks over which such bytes are sharded. */
+    int64_t weights_over, gradients_over, optimizer_over;
+    int64_t weights_bytes, gradients_bytes, optimizer_bytes; /* of rank 0 */
+    char text[96]; /* "2 + 2 + 12 = 16"; without a master the moments stand alone: "4 + 4 + 4 + 4 =
+                      16"; sharded "2 + 2 + 12/8 = 5.5" */
 } gw_ledger_kind;
 
 /* Activations alive at the peak: all values that one op makes in the same place of every layer. */
@@ -79,14 +85,26 @@ typedef struct gw_ledger_kernel {
     int64_t workspace_bytes; /* of the op that asks for most */
 } gw_ledger_kernel;
 
-/* Collectives of one kind on one stream (an axis of the mesh). None on one rank. */
+enum { GW_LEDGER_CANDIDATES = 16 };
+
+/* Collectives of one kind over one group of axes by one algorithm; a bucket is one. None on one
+ * rank. Bytes are those that rank 0 sends in a step. */
 typedef struct gw_ledger_wire {
-    const char *collective, *axis;
-    int64_t count, payload_bytes; /* of a step */
+    const char *collective; /* "all-reduce" */
+    const char *axis;       /* "dp", "dp_replicate" */
+    const char *wire;       /* dtype on the wire: "same", "bf16" */
+    const char *algorithm;
+    int64_t ranks, count, payload_bytes, moved_bytes;
+    double seconds; /* predicted, one after another */
+    /* How the algorithm of the largest of them was chosen. */
+    int64_t largest_bytes; /* of its data */
+    gw_coll_candidate candidates[GW_LEDGER_CANDIDATES];
+    int ncandidates;
 } gw_ledger_wire;
 
 typedef struct gw_ledger_flops {
-    double model;                /* of a step: 6 N + attention over the keys a causal mask shows */
+    /* of a step, rank 0's share */
+    double model;                /* 6 N + attention over the keys a causal mask shows */
     double model_full_attention; /* the same with all keys */
     double hardware;             /* what the program computes, recomputation included */
     double hardware_full_attention;
@@ -100,12 +118,15 @@ typedef struct gw_ledger_flops {
 typedef struct gw_ledger {
     /* sizes */
     gw_model model;
-    int64_t params;           /* elements of the program's parameters */
-    int64_t matrix_params;    /* without lookup tables */
-    int64_t micro_batch, seq; /* sequences, tokens */
+    int64_t params;        /* elements of the program's parameters */
+    int64_t matrix_params; /* without lookup tables */
+    int64_t ranks;
+    int64_t micro_batch, seq; /* sequences of a rank, tokens; images, and 1 */
     int64_t micro_batches;    /* in a step */
-    int64_t tokens_per_step;
+    int64_t tokens_per_step;  /* of all ranks; images of a net for them */
     int64_t nops, nvalues, recomputed_ops;
+    /* Ops of forward whose result for one sample depends on the others beside it. */
+    int64_t batch_ops;
 
     /* bytes at the peak instant; by_cause sums to total_bytes */
     int64_t total_bytes, arena_bytes;
@@ -117,7 +138,11 @@ typedef struct gw_ledger {
         valid_extra_bytes; /* the part that the step's temporaries cannot hold: outside the arena */
     gw_ledger_fixed fixed; /* runtime_bytes with the programs' metadata */
 
-    /* every parameter's bytes, whether or not all are alive at once */
+    /* outside the device: bytes of each arena, and what a step copies from and to it */
+    int64_t other_bytes[GW_MEM_COUNT];
+    gw_copy_bytes copies;
+
+    /* every parameter's bytes on rank 0, whether or not all are alive at once */
     gw_ledger_kind *kinds;
     int nkinds;
     int64_t static_bytes, static_weights, static_gradients, static_optimizer;
@@ -140,7 +165,8 @@ typedef struct gw_ledger {
     int nkernels;
     gw_ledger_wire *wire;
     int nwire;
-    int64_t wire_bytes;
+    int64_t wire_bytes, wire_moved_bytes;
+    double wire_seconds;
 
     gw_arena mem; /* owns all of the above */
 } gw_ledger;
@@ -158,8 +184,9 @@ int gw_ledger_sample(const gw_ledger *l, int n, int64_t *ops);
 
 /* What the plan holds, for scripts and plan.json; a new reference. Keys: docs/plan.md. */
 json_t *gw_plan_json(const gw_ledger *l);
-/* For people. `name` heads it. With `all`, every table in full length. */
-void gw_plan_print(const gw_ledger *l, const char *name, bool all, FILE *out);
+/* For people. `name` heads it. With `all`, every table in full length; with `verbose`, why each
+ * collective goes by its algorithm. */
+void gw_plan_print(const gw_ledger *l, const char *name, bool all, bool verbose, FILE *out);
 
 /* ---- steps of gw_ledger_init, one file each ---- */
 void gw_ledger_read_live(gw_ledger *l,

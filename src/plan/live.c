@@ -8,6 +8,8 @@
 // each owner carries the value that stands in it now, and its bytes change cause with the op that
 // defines the next.
 //
+// Only device memory is walked: what lies on host or disk stands still (ledger.c).
+//
 // The peak is the op that place names; the causes there and the arena differ by fragmentation.
 // Activations of that instant are itemised twice: by layer, and by what made them with the layers
 // of a model folded into one row.
@@ -46,7 +48,7 @@ static void walk_init(walk *w, const gw_graph *g, bool own_params, gw_arena *mem
     for (gw_vid v = 0; v < (gw_vid)nv; v++) {
         const gw_value *x = &g->values.items[v];
         w->now[v] = v;
-        if (w->lives.bytes[v] == 0) continue;
+        if (w->lives.bytes[v] == 0 || x->mem != GW_MEM_DEVICE) continue;
         if (!own_params && x->role == GW_ROLE_PARAM && w->lives.persistent[v]) continue;
         w->bytes[v] = gw_type_local_bytes(&x->type, &g->mesh, 0);
         int32_t first = w->lives.first[v], last = w->lives.last[v];

@@ -13,11 +13,13 @@
 
 #include <string.h>
 
-#include "base/hash.h" /* gw_hash64 */
+#include "base/hash.h"     /* gw_hash64 */
+#include "run/exec_comm.h" /* gw_exec_scratch */
 
 void gw_memo_init(gw_memo *m, const gw_machine *machine) {
     memset(m, 0, sizeof *m);
     m->machine = *machine;
+    m->comm = gw_coll_machine_local(machine->threads);
 }
 
 void gw_memo_release(gw_memo *m) {
@@ -72,5 +74,9 @@ int64_t gw_memo_workspace(const gw_graph *g, const gw_op *o, const void *memo) {
         const void *in;
         gw_memo *out;
     } p = {memo};
+    if (gw_op_is_collective(g, o)) {
+        gw_exec_facts f = {.machine = p.out->machine, .comm = p.out->comm};
+        return gw_exec_scratch(g, o, &f);
+    }
     return gw_memo_choose(p.out, g, o).workspace_bytes;
 }

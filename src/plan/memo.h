@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/map.h"      /* gw_imap, GW_VEC */
+#include "comm/comm.h"     /* gw_coll_machine */
 #include "kernel/kernel.h" /* gw_machine, gw_kernel */
 
 typedef struct gw_choice {
@@ -17,7 +18,8 @@ typedef struct gw_choice {
 /* One machine's answers. Not thread-safe. */
 typedef struct gw_memo {
     gw_machine machine;
-    gw_imap index; /* hash of the question -> choice */
+    gw_coll_machine comm; /* of the ranks; at first those of one host */
+    gw_imap index;        /* hash of the question -> choice */
     GW_VEC(gw_choice) choices;
 } gw_memo;
 
@@ -27,8 +29,8 @@ void gw_memo_release(gw_memo *m);
 /* What gw_kernel_choose and its workspace answer for this op. `m` grows. */
 gw_choice gw_memo_choose(gw_memo *m, const gw_graph *g, const gw_op *o);
 
-/* For gw_compile_opts.workspace: user is a gw_memo * (the pointer's const is the hook's, the memo
- * grows). */
+/* For gw_compile_opts.workspace, collectives included (they are not remembered): user is a gw_memo
+ * * (the pointer's const is the hook's, the memo grows). */
 int64_t gw_memo_workspace(const gw_graph *g, const gw_op *o, const void *memo);
 
 #endif

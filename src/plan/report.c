@@ -12,16 +12,69 @@
 
 enum { SHORT_ROWS = 8, WATERFALL_ROWS = 20, BAR = 32 };
 
-#define BYTES(x)  gw_fmt_bytes((char[32]){0}, (x))
-#define COUNT(x)  gw_fmt_count((char[40]){0}, (x))
-#define FLOPS(x)  gw_fmt_si((char[32]){0}, (x))
-#define S(n)      ((n) == 1 ? "" : "s")
-#define TEXT(...) gw_arena_printf(&mem, __VA_ARGS__)
+#define BYTES(x)   gw_fmt_bytes((char[32]){0}, (x))
+#define COUNT(x)   gw_fmt_count((char[40]){0}, (x))
+#define FLOPS(x)   gw_fmt_si((char[32]){0}, (x))
+#define SECONDS(x) gw_fmt_seconds((char[32]){0}, (x))
+#define S(n)       ((n) == 1 ? "" : "s")
+#define TEXT(...)  gw_arena_printf(&mem, __VA_ARGS__)
 
 static void heading(FILE *out, const char *text) { fprintf(out, "\n%s\n", text); }
 
+static void print_net_sizes(const gw_ledger *l, const char *name, FILE *out) {
+    const gw_resnet *r = &l->model.resnet;
+    char ranks[48] = "";
+    if (l->ranks > 1) snprintf(ranks, sizeof ranks, " × %lld ranks", (long long)l->ranks);
+    fprintf(out,
+            "%s: residual net of %lld, %lld, %lld, %lld %sblocks, width %lld, images of %lld x "
+            "%lld x %lld, %lld classes\n",
+            name, (long long)r->blocks[0], (long long)r->blocks[1], (long long)r->blocks[2],
+            (long long)r->blocks[3], r->bottleneck ? "bottleneck " : "", (long long)r->width,
+            (long long)r->image, (long long)r->image, (long long)r->channels,
+            (long long)r->classes);
+    fprintf(out, "parameters        %s\n", COUNT(l->params));
+    fprintf(out, "a step            %lld image%s × %lld micro-batch%s%s = %s image%s\n",
+            (long long)l->micro_batch, S(l->micro_batch), (long long)l->micro_batches,
+            l->micro_batches == 1 ? "" : "es", ranks, COUNT(l->tokens_per_step),
+            S(l->tokens_per_step));
+    if (l->ranks > 1)
+        fprintf(out, "                  what follows is rank 0's, which holds the most\n");
+}
+
+/* What another layout or another cut into micro-batches would change. */
+static void print_batch_dependence(const gw_ledger *l, FILE *out) {
+    if (l->batch_ops == 0) return;
+    int64_t groups = l->model.resnet.groups, all = l->micro_batch * l->ranks;
+    heading(out, "depends on the batch");
+    fprintf(out, "  %lld ops of batch norms: an image's result depends on those beside it\n",
+            (long long)l->batch_ops);
+    if (groups > 1)
+        fprintf(
+            out,
+            "  statistics are of %lld images, each rank's own (model.batchnorm: local): another "
+            "number of ranks\n  is another function; sync takes them over all %lld\n",
+            (long long)(all / groups), (long long)all);
+    else if (l->ranks > 1)
+        fprintf(out,
+                "  statistics are of all %lld images of a micro-batch (model.batchnorm: sync): any "
+                "number of ranks\n  computes the same\n",
+                (long long)all);
+    else
+        fprintf(out, "  statistics are of the %lld image%s of a micro-batch\n", (long long)all,
+                S(all));
+    if (l->micro_batches > 1)
+        fprintf(out,
+                "  %lld micro-batches of %lld images are not one of %lld: accumulation changes "
+                "what is computed\n",
+                (long long)l->micro_batches, (long long)all, (long long)(all * l->micro_batches));
+}
+
 static void print_sizes(const gw_ledger *l, const char *name, FILE *out) {
     const gw_model *m = &l->model;
+    if (m->family == GW_FAMILY_RESNET) {
+        print_net_sizes(l, name, out);
+        return;
+    }
     fprintf(
         out,
         "%s: %s, %lld layer%s, hidden %lld, %lld head%s (%lld kv) of %lld, ffn %lld, vocab %s\n",
@@ -30,11 +83,15 @@ static void print_sizes(const gw_ledger *l, const char *name, FILE *out) {
         (long long)m->ffn, COUNT(m->vocab));
     fprintf(out, "parameters        %s%s\n", COUNT(l->params),
             m->tie ? ", the head is the embedding" : "");
+    char ranks[48] = "";
+    if (l->ranks > 1) snprintf(ranks, sizeof ranks, " × %lld ranks", (long long)l->ranks);
     fprintf(out,
-            "a step            %lld sequence%s × %s token%s × %lld micro-batch%s = %s token%s\n",
+            "a step            %lld sequence%s × %s token%s × %lld micro-batch%s%s = %s token%s\n",
             (long long)l->micro_batch, S(l->micro_batch), COUNT(l->seq), S(l->seq),
-            (long long)l->micro_batches, l->micro_batches == 1 ? "" : "es",
+            (long long)l->micro_batches, l->micro_batches == 1 ? "" : "es", ranks,
             COUNT(l->tokens_per_step), S(l->tokens_per_step));
+    if (l->ranks > 1)
+        fprintf(out, "                  what follows is rank 0's, which holds the most\n");
 }
 
 static void print_static(const gw_ledger *l, FILE *out) {
@@ -44,8 +101,11 @@ static void print_static(const gw_ledger *l, FILE *out) {
         fprintf(out, "  %s B", k->text);
         if (l->nkinds > 1)
             fprintf(out, "   for %lld tensor%s", (long long)k->tensors, S(k->tensors));
-        fprintf(out, "\n  %d B × %s params = %s\n", k->total, COUNT(k->params),
-                BYTES(k->total * k->params));
+        int64_t bytes = k->weights_bytes + k->gradients_bytes + k->optimizer_bytes;
+        if (bytes == k->total * k->params)
+            fprintf(out, "\n  %d B × %s params = %s\n", k->total, COUNT(k->params), BYTES(bytes));
+        else
+            fprintf(out, "\n  for %s params %s\n", COUNT(k->params), BYTES(bytes));
     }
     if (l->nkinds > 1) fprintf(out, "  together %s\n", BYTES(l->static_bytes));
 }
@@ -58,11 +118,13 @@ static const char *reason(const gw_ledger *l, gw_cause c, gw_arena *mem_) {
     case GW_CAUSE_GRADIENTS: whole = l->static_gradients; break;
     case GW_CAUSE_OPTIMIZER: whole = l->static_optimizer; break;
     case GW_CAUSE_ACTIVATIONS:
-        return gw_arena_printf(mem_, "kept for backward, or in use; %s a token of a micro-batch",
-                               BYTES(bytes / GW_MAX(1, l->micro_batch * l->seq)));
+        return gw_arena_printf(mem_, "kept for backward, or in use; %s %s of a micro-batch",
+                               BYTES(bytes / GW_MAX(1, l->micro_batch * l->seq)),
+                               l->model.family == GW_FAMILY_RESNET ? "an image" : "a token");
     case GW_CAUSE_WORKSPACE: return "scratch of the kernel that runs at the peak";
-    case GW_CAUSE_COMMUNICATION: return l->nwire ? "" : "one rank sends nothing";
-    case GW_CAUSE_STAGING: return "";
+    case GW_CAUSE_COMMUNICATION:
+        return l->nwire ? "gathered parameters, scratch of collectives" : "one rank sends nothing";
+    case GW_CAUSE_STAGING: return bytes ? "copies on their way, or kept to undo a step" : "";
     case GW_CAUSE_DATA: return "batches prepared ahead, inputs of the step";
     case GW_CAUSE_RUNTIME: return "the program itself";
     case GW_CAUSE_FRAGMENTATION:
@@ -171,21 +233,34 @@ static void print_waterfall(const gw_ledger *l, bool all, FILE *out) {
     gw_arena_release(&mem);
 }
 
-static void print_flops(const gw_ledger *l, FILE *out) {
+static void print_formula(const gw_ledger *l, double linear, FILE *out) {
     const gw_ledger_flops *f = &l->flops;
-    double tokens = (double)GW_MAX(1, l->tokens_per_step);
-    heading(out, "FLOPs of a step");
-    double linear = 6.0 * (double)l->matrix_params * tokens;
     fprintf(out, "  6 × %s params%s × %s token%s = %sFLOP\n", COUNT(l->matrix_params),
             l->matrix_params < l->params ? " (without lookup tables)" : "",
-            COUNT(l->tokens_per_step), S(l->tokens_per_step), FLOPS(linear));
+            COUNT(l->tokens_per_step / l->ranks), S(l->tokens_per_step / l->ranks), FLOPS(linear));
     fprintf(out, "  attention over the keys a causal mask shows: %sFLOP; over all keys: %sFLOP\n",
             FLOPS(f->model - linear), FLOPS(f->model_full_attention - linear));
+}
+
+static void print_flops(const gw_ledger *l, FILE *out) {
+    const gw_ledger_flops *f = &l->flops;
+    double tokens = (double)GW_MAX(1, l->tokens_per_step) / (double)l->ranks;
+    heading(out, l->ranks > 1 ? "FLOPs of a step, on each rank" : "FLOPs of a step");
+    double linear = 6.0 * (double)l->matrix_params * tokens;
+    if (l->model.family == GW_FAMILY_RESNET)
+        fprintf(out, "  6 for each multiply-add of forward and %s image%s = %sFLOP\n",
+                COUNT(l->tokens_per_step / l->ranks), S(l->tokens_per_step / l->ranks),
+                FLOPS(f->model));
+    else
+        print_formula(l, linear, out);
     gw_table *t = gw_table_new("lrl");
     gw_table_row(t, "", "FLOP", "");
-    gw_table_row(t, "model", FLOPS(f->model), "causal attention: what MFU is measured by");
-    gw_table_row(t, "model, full attention", FLOPS(f->model_full_attention),
-                 "the other usual convention");
+    bool net = l->model.family == GW_FAMILY_RESNET;
+    gw_table_row(t, "model", FLOPS(f->model),
+                 net ? "what MFU is measured by" : "causal attention: what MFU is measured by");
+    if (!net)
+        gw_table_row(t, "model, full attention", FLOPS(f->model_full_attention),
+                     "the other usual convention");
     gw_table_row(t, "hardware", FLOPS(f->hardware), "the sum over the program's ops");
     for (int p = 0; p < GW_PHASE_COUNT; p++) {
         static const char *const what[] = {"  forward", "  backward, to activations",
@@ -223,28 +298,75 @@ static void print_kernels(const gw_ledger *l, bool all, FILE *out) {
     if (left_out) fprintf(out, "  and %d that do next to no work (--all shows them)\n", left_out);
 }
 
-static void print_wire(const gw_ledger *l, FILE *out) {
-    if (l->nwire == 0) return;
+static void print_candidates(const gw_ledger_wire *w, FILE *out) {
     gw_arena mem = {0};
-    heading(out, "on the wire, a step");
-    gw_table *t = gw_table_new("llrr");
-    gw_table_row(t, "collective", "axis", "count", "payload");
-    for (int i = 0; i < l->nwire; i++)
-        gw_table_row(t, l->wire[i].collective, l->wire[i].axis, COUNT(l->wire[i].count),
-                     BYTES(l->wire[i].payload_bytes));
+    fprintf(out, "\n  %s over %s, the largest of %s:\n", w->collective, w->axis,
+            BYTES(w->largest_bytes));
+    gw_table *t = gw_table_new("lrrl");
+    gw_table_row(t, "algorithm", "predicted", "moved", "");
+    for (int i = 0; i < w->ncandidates; i++) {
+        const gw_coll_candidate *c = &w->candidates[i];
+        bool taken = strcmp(c->name, w->algorithm) == 0;
+        gw_table_row(t, TEXT("%s%s", taken ? "> " : "  ", c->name),
+                     c->possible ? SECONDS(c->seconds) : "-", c->possible ? BYTES(c->moved) : "-",
+                     c->why ? c->why : "");
+    }
+    gw_table_print(t, out, "    ");
+    gw_table_free(t);
+    gw_arena_release(&mem);
+}
+
+static void print_other_memory(const gw_ledger *l, FILE *out) {
+    static const char *const what[GW_MEM_COUNT] = {"", "host memory", "disk"};
+    bool any = false;
+    for (int m = 0; m < GW_MEM_COUNT; m++) any |= l->other_bytes[m] > 0;
+    if (!any) return;
+    gw_arena mem = {0};
+    heading(out, "offloaded, beside the device's memory");
+    gw_table *t = gw_table_new("lrrr");
+    gw_table_row(t, "where", "bytes", "fetched a step", "stored a step");
+    for (int m = 0; m < GW_MEM_COUNT; m++)
+        if (l->other_bytes[m] > 0)
+            gw_table_row(t, what[m], BYTES(l->other_bytes[m]), BYTES(l->copies.fetched[m]),
+                         BYTES(l->copies.stored[m]));
     gw_table_print(t, out, "  ");
     gw_table_free(t);
     gw_arena_release(&mem);
 }
 
-void gw_plan_print(const gw_ledger *l, const char *name, bool all, FILE *out) {
+static void print_wire(const gw_ledger *l, bool verbose, FILE *out) {
+    if (l->nwire == 0) return;
+    gw_arena mem = {0};
+    heading(out, "on the wire, a step: bytes that rank 0 sends");
+    gw_table *t = gw_table_new("llrllrrrr");
+    gw_table_row(t, "collective", "over", "ranks", "wire", "algorithm", "count", "payload", "moved",
+                 "predicted");
+    for (int i = 0; i < l->nwire; i++) {
+        const gw_ledger_wire *w = &l->wire[i];
+        gw_table_row(t, w->collective, w->axis, TEXT("%lld", (long long)w->ranks), w->wire,
+                     w->algorithm, COUNT(w->count), BYTES(w->payload_bytes), BYTES(w->moved_bytes),
+                     SECONDS(w->seconds));
+    }
+    gw_table_rule(t);
+    gw_table_row(t, "total", "", "", "", "", "", BYTES(l->wire_bytes), BYTES(l->wire_moved_bytes),
+                 SECONDS(l->wire_seconds));
+    gw_table_print(t, out, "  ");
+    gw_table_free(t);
+    gw_arena_release(&mem);
+    for (int i = 0; verbose && i < l->nwire; i++) print_candidates(&l->wire[i], out);
+    if (!verbose) fprintf(out, "  (--verbose shows how each algorithm was chosen)\n");
+}
+
+void gw_plan_print(const gw_ledger *l, const char *name, bool all, bool verbose, FILE *out) {
     print_sizes(l, name, out);
+    print_batch_dependence(l, out);
     print_static(l, out);
     print_causes(l, out);
+    print_other_memory(l, out);
     print_peak(l, out);
     print_activations(l, all, out);
     print_waterfall(l, all, out);
     print_flops(l, out);
-    print_wire(l, out);
+    print_wire(l, verbose, out);
     print_kernels(l, all, out);
 }

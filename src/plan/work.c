@@ -8,16 +8,21 @@
 // loop times the micro-batches, recomputation and elementwise work included. Their ratio is what
 // recomputation costs.
 //
+// Both are one rank's share: of R ranks each computes 1/R of the samples.
+//
 // Kernels are asked as the executor asks (gw_kernel_choose), so what is printed is what will run.
+// Collectives are read as the executor reads them (run/exec_comm.h), buckets fused, and their bytes
+// follow from the formulas of their algorithms, the same that a run's count must equal.
 // Documents packed in a row attend less than the mask shows; the counts take one document a row.
 #include <string.h>
 
 #include "plan/ledger.h"
-#include "plan/memo.h" /* gw_memo_choose */
+#include "plan/memo.h"     /* gw_memo_choose */
+#include "run/exec_comm.h" /* gw_buckets */
 
 static void read_model_flops(gw_ledger *l) {
     const gw_model *m = &l->model;
-    double tokens = (double)l->tokens_per_step;
+    double tokens = (double)l->tokens_per_step / (double)l->ranks;
     l->flops.model = gw_model_flops_per_token(m, l->seq, false) * tokens;
     l->flops.model_full_attention = gw_model_flops_per_token(m, l->seq, true) * tokens;
     double lhs = (double)m->layers * (double)(m->heads * m->head_dim) * (double)l->seq;
@@ -44,19 +49,77 @@ static void add_kernel(gw_ledger *l, const gw_graph *g, const gw_op *o, gw_memo 
     k->workspace_bytes = GW_MAX(k->workspace_bytes, c.workspace_bytes);
 }
 
-static void add_collective(gw_ledger *l, const gw_graph *g, const gw_op *o, int64_t times) {
-    const char *name = gw_op_def(g, o)->name, *axis = gw_stream_name((gw_stream)o->stream);
-    int at = 0;
-    while (at < l->nwire &&
-           (strcmp(l->wire[at].collective, name) != 0 || strcmp(l->wire[at].axis, axis) != 0))
-        at++;
-    if (at == l->nwire) l->wire[l->nwire++] = (gw_ledger_wire){.collective = name, .axis = axis};
-    int64_t bytes = 0;
-    for (int k = 0; k < (int)o->nout; k++)
-        bytes += gw_type_local_bytes(gw_type_of(g, gw_op_out(g, o, k)), &g->mesh, 0);
-    l->wire[at].count += times;
-    l->wire[at].payload_bytes += bytes * times;
-    l->wire_bytes += bytes * times;
+/* ---- the wire ---- */
+
+/* The groups of sub-axes in a mask: "dp", "dp_replicate x dp". */
+static const char *axes_text(gw_arena *mem, const gw_mesh *m, uint32_t axes) {
+    gw_str text = {0};
+    const char *before = "";
+    size_t n = 0;
+    for (int i = 0; i < m->naxes; i++) {
+        const char *name = m->axes[i].name;
+        if (!(axes >> i & 1u)) continue;
+        bool same = text.len > 0 && strcspn(name, ".") == n && strncmp(name, before, n) == 0;
+        if (same) continue;
+        n = strcspn(name, ".");
+        before = name;
+        gw_str_printf(&text, "%s%.*s", text.len ? " x " : "", (int)n, name);
+    }
+    char *copy = gw_arena_strdup(mem, gw_str_c(&text));
+    gw_str_release(&text);
+    return copy;
+}
+
+static gw_ledger_wire *wire_row(gw_ledger *l, const gw_coll *c, const char *axis) {
+    for (int i = 0; i < l->nwire; i++) {
+        gw_ledger_wire *w = &l->wire[i];
+        if (strcmp(w->collective, gw_coll_kind_name(c->kind)) == 0 && strcmp(w->axis, axis) == 0 &&
+            strcmp(w->wire, gw_wire_name(c->wire)) == 0 && strcmp(w->algorithm, c->algorithm) == 0)
+            return w;
+    }
+    gw_ledger_wire *w = &l->wire[l->nwire++];
+    *w = (gw_ledger_wire){.collective = gw_coll_kind_name(c->kind),
+                          .axis = axis,
+                          .wire = gw_wire_name(c->wire),
+                          .algorithm = gw_arena_strdup(&l->mem, c->algorithm),
+                          .ranks = c->size,
+                          .largest_bytes = -1};
+    return w;
+}
+
+static void add_collective(gw_ledger *l, const gw_graph *g, const gw_bucket *b,
+                           const gw_coll_machine *m) {
+    const gw_coll *c = &b->coll;
+    int64_t times = g->ops.items[b->launch].rate == GW_RATE_MB ? l->micro_batches : 1;
+    gw_coll_machine group = gw_exec_group_machine(m, &g->mesh, c->axes);
+    gw_coll_traffic t = gw_coll_traffic_of(c, 0);
+    gw_ledger_wire *w = wire_row(l, c, axes_text(&l->mem, &g->mesh, c->axes));
+    w->count += times;
+    w->payload_bytes += t.payload * times;
+    w->moved_bytes += t.moved * times;
+    w->seconds += gw_coll_seconds(c, &group) * (double)times;
+    if (gw_coll_bytes(c) <= w->largest_bytes) return;
+    gw_coll open = *c;
+    open.algorithm = NULL;
+    w->largest_bytes = gw_coll_bytes(c);
+    (void)gw_coll_choose(&open, &group, w->candidates, GW_LEDGER_CANDIDATES, &w->ncandidates);
+    w->ncandidates = GW_MIN(w->ncandidates, (int)GW_LEDGER_CANDIDATES);
+}
+
+static void read_wire(gw_ledger *l, const gw_ledger_input *in) {
+    gw_arena mem = {0};
+    gw_buckets b;
+    gw_coll_machine local = gw_coll_machine_local(in->machine->threads);
+    const gw_coll_machine *m = in->comm ? in->comm : &local;
+    gw_buckets_of(&b, in->program, 0, m, &mem);
+    l->wire = gw_arena_new(&l->mem, gw_ledger_wire, b.n + 1);
+    for (int i = 0; i < b.n; i++) add_collective(l, in->program, &b.items[i], m);
+    for (int i = 0; i < l->nwire; i++) {
+        l->wire_bytes += l->wire[i].payload_bytes;
+        l->wire_moved_bytes += l->wire[i].moved_bytes;
+        l->wire_seconds += l->wire[i].seconds;
+    }
+    gw_arena_release(&mem);
 }
 
 void gw_ledger_read_work(gw_ledger *l, const gw_ledger_input *in) {
@@ -67,7 +130,6 @@ void gw_ledger_read_work(gw_ledger *l, const gw_ledger_input *in) {
     int most = g->table->count; /* the reference kernel serves each op */
     while (gw_kernel_at(most - g->table->count)) most++;
     l->kernels = gw_arena_new(&l->mem, gw_ledger_kernel, most);
-    l->wire = gw_arena_new(&l->mem, gw_ledger_wire, g->table->count * GW_STREAM_COUNT);
     for (int64_t i = 0; i < g->ops.count; i++) {
         const gw_op *o = &g->ops.items[i];
         int64_t times = o->rate == GW_RATE_MB ? l->micro_batches : 1;
@@ -78,8 +140,8 @@ void gw_ledger_read_work(gw_ledger *l, const gw_ledger_input *in) {
         l->flops.hardware_full_attention += c.flops_full * (double)times;
         l->flops.by_phase[o->phase] += flops;
         if (o->flags & GW_OP_RECOMPUTED) l->flops.recompute += flops;
-        add_kernel(l, g, o, &memo, flops);
-        if (gw_op_def(g, o)->traits & GW_OP_COLLECTIVE) add_collective(l, g, o, times);
+        if (!gw_op_is_collective(g, o)) add_kernel(l, g, o, &memo, flops);
     }
     gw_memo_release(&memo);
+    read_wire(l, in);
 }

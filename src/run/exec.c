@@ -9,6 +9,17 @@
 // Two executors can share memory: a validation program takes the parameters of the training program
 // by name and works in the bytes of its temporaries, which are free between steps.
 //
+// Views. `slice`, a reduce-scatter and an all-gather may work in place: a flat value whose chain of
+// ties begins at a whole one is this rank's part of it, so its address is the whole's plus the
+// offset of the part, and a gather's whole is the address of the root itself. A slice that is such
+// a view runs nothing.
+//
+// Collectives of one bucket are handed to src/comm together, where the last of them stands. The
+// calls block: on a CPU the arithmetic of a collective is done by the rank's compute threads.
+//
+// Copies between memory kinds go to a thread of their own (run/exec_copy.c). The ops that need what
+// it brings wait for it, and every segment ends with nothing under way.
+//
 // With `poison` every value is overwritten with NaN when its life ends, so that a read after the
 // end of a life turns into a NaN in the loss instead of a plausible number.
 #include "run/exec.h"
@@ -23,7 +34,16 @@
 #include "pass/pass.h"  /* gw_lives, gw_graph_loop */
 #include "run/memory.h" /* gw_region */
 
+/* What an op is to the loop over ops. */
+typedef enum op_kind {
+    OP_KERNEL,
+    OP_COLLECTIVE, /* launches its bucket */
+    OP_COPY,       /* is handed to the copy thread */
+    OP_NOTHING,    /* a collective whose bucket a later op launches; a slice that is a view */
+} op_kind;
+
 typedef struct bound_op {
+    op_kind what;
     const gw_kernel *kernel;
     void *state;
     gw_kargs args;
@@ -41,24 +61,39 @@ struct gw_exec {
     void **param;        /* [values]: foreign bytes of parameters, or NULL */
     bound_op *ops;
     gw_oid loop_first, loop_end;
+    gw_comm *comm;
+    int64_t rank;
+    int threads;
+    gw_buckets buckets;
+    gw_copier *copier;        /* NULL: nothing lies on host or disk */
+    int share, share_weights; /* handles of what the peers can read; -1: none */
+    int64_t micro;            /* runs of the loop since PRE */
+    uint64_t alive;           /* ops begun */
     gw_smap names;
     bool poison;
     gw_lives lives;
     int64_t epoch_ns; /* start of the latest PRE */
 };
 
-int64_t gw_exec_workspace(const gw_graph *g, const gw_op *o, const void *machine) {
-    const gw_machine *m = machine;
-    return gw_kernel_choose(g, o, m)->workspace(g, o, m);
-}
-
 const gw_graph *gw_exec_graph(const gw_exec *x) { return &x->g; }
+
+int64_t gw_exec_rank(const gw_exec *x) { return x->rank; }
+
+int64_t gw_exec_first(const gw_exec *x, gw_vid v) {
+    return gw_type_flat_first(gw_type_of(&x->g, v), &x->g.mesh, x->rank);
+}
 
 void *gw_exec_ptr(const gw_exec *x, gw_vid v) {
     gw_vid root = gw_value_root(&x->g, v);
-    if (x->param[root]) return x->param[root];
     int64_t offset = x->g.values.items[root].offset;
-    return offset < 0 ? NULL : x->base + offset;
+    gw_mem mem = (gw_mem)x->g.values.items[root].mem;
+    char *arena = mem == GW_MEM_DEVICE ? x->base : gw_copier_base(x->copier, mem);
+    char *base = x->param[root] ? x->param[root] : offset < 0 || !arena ? NULL : arena + offset;
+    return base ? base + gw_value_view_bytes(&x->g, v, x->rank) : NULL;
+}
+
+static int64_t bytes_of(const gw_exec *x, gw_vid v) {
+    return gw_type_local_bytes(gw_type_of(&x->g, v), &x->g.mesh, x->rank);
 }
 
 static void *bind_ptr(void *user, gw_vid v) { return gw_exec_ptr(user, v); }
@@ -71,8 +106,14 @@ gw_vid gw_exec_find(const gw_exec *x, const char *name) {
 gw_tensor gw_exec_tensor(const gw_exec *x, gw_vid v) {
     const gw_type *t = gw_type_of(&x->g, v);
     gw_tensor r = {.data = gw_exec_ptr(x, v), .dtype = (gw_dtype)t->dtype, .ndim = t->ndim};
-    r.elems = gw_type_local_elems(t, &x->g.mesh, 0);
-    for (int i = 0; i < t->ndim; i++) r.dims[i] = gw_type_local_dim(t, i, &x->g.mesh, 0);
+    r.elems = gw_type_local_elems(t, &x->g.mesh, x->rank);
+    r.first = gw_exec_first(x, v);
+    if (t->flat) {
+        r.ndim = 1;
+        r.dims[0] = r.elems;
+        return r;
+    }
+    for (int i = 0; i < t->ndim; i++) r.dims[i] = gw_type_local_dim(t, i, &x->g.mesh, x->rank);
     return r;
 }
 
@@ -80,9 +121,8 @@ static void *named_bytes(const gw_exec *x, const char *name, int64_t n) {
     gw_vid v = gw_exec_find(x, name);
     if (v == GW_NONE) return NULL;
     void *p = gw_exec_ptr(x, v);
-    if (p && gw_type_local_bytes(gw_type_of(&x->g, v), &x->g.mesh, 0) != n)
-        gw_panic("'%s' has %lld bytes, not %lld", name,
-                 (long long)gw_type_local_bytes(gw_type_of(&x->g, v), &x->g.mesh, 0), (long long)n);
+    if (p && bytes_of(x, v) != n)
+        gw_panic("'%s' has %lld bytes, not %lld", name, (long long)bytes_of(x, v), (long long)n);
     return p;
 }
 
@@ -110,11 +150,34 @@ static gw_status bind_params(gw_exec *x, const gw_exec *from, gw_diags *dg) {
             return GW_FAIL(dg, GW_ERR_CONFIG, "exec-param",
                            "the other program has no parameter '%s'", name);
         const gw_type *a = &p->type, *b = gw_type_of(&from->g, src);
-        if (a->dtype != b->dtype || !gw_type_same_dims(a, b))
+        if (a->dtype != b->dtype || a->flat != b->flat || a->flat_axes != b->flat_axes ||
+            !gw_type_same_dims(a, b))
             gw_panic("parameter '%s' has another type in the other program", name);
         x->param[v] = gw_exec_ptr(from, src);
     }
     return GW_OK;
+}
+
+static bool advances(const gw_graph *g, gw_vid v) {
+    for (int64_t i = 0; i < g->states.count; i++)
+        if (g->states.items[i].start == v) return true;
+    return false;
+}
+
+/* State that another program carries and this one only reads (running statistics, in validation):
+ * its bytes, where that program has state of the name. */
+static void bind_states(gw_exec *x, const gw_exec *from) {
+    for (int64_t v = 0; v < x->g.values.count; v++) {
+        const gw_value *p = &x->g.values.items[v];
+        if (p->def != GW_NONE || p->role != GW_ROLE_STATE || advances(&x->g, (gw_vid)v)) continue;
+        const char *name = gw_graph_str(&x->g, p->name);
+        gw_vid src = gw_exec_find(from, name);
+        if (src == GW_NONE || from->g.values.items[src].role != GW_ROLE_STATE) continue;
+        const gw_type *a = &p->type, *b = gw_type_of(&from->g, src);
+        if (a->dtype != b->dtype || !gw_type_same_dims(a, b))
+            gw_panic("state '%s' has another type in the other program", name);
+        x->param[v] = gw_exec_ptr(from, src);
+    }
 }
 
 /* Parameters that the program does not place and no other executor holds: one region, one after
@@ -142,10 +205,13 @@ static void index_names(gw_exec *x) {
     }
 }
 
+/* By rank 0's sizes, which are the largest: offsets and arena are the same on every rank. */
 static void measure_bounds(gw_exec *x) {
     for (int64_t v = 0; v < x->g.values.count; v++) {
         const gw_value *p = &x->g.values.items[v];
-        if (p->offset < 0 || x->param[gw_value_root(&x->g, (gw_vid)v)]) continue;
+        gw_vid root = gw_value_root(&x->g, (gw_vid)v);
+        if (p->offset < 0 || x->param[root] || p->mem != GW_MEM_DEVICE) continue;
+        if (p->type.flat && !x->g.values.items[root].type.flat) continue; /* inside the whole */
         int64_t end = p->offset + gw_type_local_bytes(&p->type, &x->g.mesh, 0);
         end = (end + 63) / 64 * 64;
         x->bound_bytes = GW_MAX(x->bound_bytes, end);
@@ -154,15 +220,98 @@ static void measure_bounds(gw_exec *x) {
     }
 }
 
+/* Nothing is reserved anywhere before every rank has found room for all ranks of its host. */
+static gw_status look_for_room(const gw_exec *x, int64_t need, gw_diags *dg) {
+    if (!x->comm) return GW_OK;
+    int64_t here = gw_comm_machine(x->comm)->per_host;
+    if (here <= 0) here = gw_comm_size(x->comm);
+    gw_status st = gw_memory_check(need, (int)here, "the arenas", dg);
+    return gw_exec_agree(x->comm, st, NULL, "looking for room", dg);
+}
+
+static gw_status share(gw_exec *x, const gw_region *r, int *handle, gw_diags *dg) {
+    if (!x->comm || !r->data) return GW_OK;
+    return gw_comm_share(x->comm, r->data, r->bytes, r->fd, handle, dg);
+}
+
 static gw_status reserve(gw_exec *x, const gw_exec_opts *o, gw_diags *dg) {
     int64_t need = x->g.arena_bytes[GW_MEM_DEVICE];
     if (o->overlay && o->overlay_bytes >= need) {
         x->base = o->overlay;
         return GW_OK;
     }
-    GW_TRY(gw_region_reserve(&x->own, need, "the arena", dg));
+    GW_TRY(look_for_room(x, need, dg));
+    gw_status st = gw_region_reserve(&x->own, need, "the arena", dg);
+    GW_TRY(gw_exec_agree(x->comm, st, NULL, "reserving the arena", dg));
     x->base = x->own.data;
     return GW_OK;
+}
+
+/* Memory of other kinds, and the thread that fills and empties it. */
+static gw_status make_copier(gw_exec *x, const gw_exec_opts *o, gw_diags *dg) {
+    int64_t here = x->comm ? gw_comm_machine(x->comm)->per_host : 1;
+    if (here <= 0) here = gw_comm_size(x->comm);
+    gw_status st = gw_copier_new(&x->copier, &x->g, x->rank, o->offload_dir, (int)here, dg);
+    return gw_exec_agree(x->comm, st, NULL, "reserving memory for offloaded values", dg);
+}
+
+/* ---- binding ops ---- */
+
+static void bind_copy(gw_exec *x, gw_oid i) {
+    const gw_op *o = &x->g.ops.items[i];
+    gw_vid in = gw_op_in(&x->g, o, 0), out = gw_op_out(&x->g, o, 0);
+    bool to_device = x->g.values.items[out].mem == GW_MEM_DEVICE;
+    x->ops[i].what = OP_COPY;
+    gw_copier_bind(x->copier, i, gw_exec_ptr(x, to_device ? out : in),
+                   gw_exec_ptr(x, to_device ? in : out), bytes_of(x, in));
+}
+
+static void bind_bucket(gw_exec *x, gw_oid i) {
+    gw_bucket *k = &x->buckets.items[x->buckets.of[i]];
+    if (k->launch != i) {
+        x->ops[i].what = OP_NOTHING;
+        return;
+    }
+    x->ops[i].what = OP_COLLECTIVE;
+    for (int p = 0; p < k->coll.nparts; p++) {
+        const gw_op *o = &x->g.ops.items[k->ops[p]];
+        k->parts[p].src = gw_exec_ptr(x, gw_op_in(&x->g, o, 0));
+        k->parts[p].dst = gw_exec_ptr(x, gw_op_out(&x->g, o, 0));
+    }
+}
+
+/* The executor's loop treats it; a kernel is left out. */
+static bool is_special(gw_exec *x, gw_oid i) {
+    const gw_op *o = &x->g.ops.items[i];
+    if (gw_op_is_collective(&x->g, o)) {
+        bind_bucket(x, i);
+        return true;
+    }
+    if (gw_op_is_copy(&x->g, o)) {
+        bind_copy(x, i);
+        return true;
+    }
+    if (strcmp(gw_op_def(&x->g, o)->name, "slice") != 0) return false;
+    gw_vid in = gw_value_root(&x->g, gw_op_in(&x->g, o, 0));
+    if (gw_value_root(&x->g, gw_op_out(&x->g, o, 0)) != in) return false;
+    x->ops[i].what = OP_NOTHING;
+    return true;
+}
+
+static gw_status check_workspace(const gw_exec *x, const gw_exec_opts *o, gw_oid i,
+                                 const gw_kernel *k) {
+    const gw_op *op = &x->g.ops.items[i];
+    int64_t need = k->workspace(&x->g, op, &o->machine);
+    if (x->ops[i].what == OP_COLLECTIVE) {
+        const gw_coll *c = &x->buckets.items[x->buckets.of[i]].coll;
+        gw_coll_machine group =
+            gw_exec_group_machine(gw_comm_machine(x->comm), &x->g.mesh, c->axes);
+        need = gw_coll_scratch_bytes(c, &group);
+    }
+    if (need <= x->ops[i].args.work_bytes) return GW_OK;
+    gw_panic("%s of %s has less workspace than its kernel %s needs: the program was placed for "
+             "another machine",
+             gw_op_def(&x->g, op)->name, gw_graph_str(&x->g, op->scope), k->name);
 }
 
 static gw_status prepare_ops(gw_exec *x, const gw_exec_opts *o, gw_diags *dg) {
@@ -172,18 +321,16 @@ static gw_status prepare_ops(gw_exec *x, const gw_exec_opts *o, gw_diags *dg) {
         bound_op *b = &x->ops[i];
         gw_tensor *in = gw_arena_new(&x->mem, gw_tensor, op->nin + 1);
         gw_tensor *out = gw_arena_new(&x->mem, gw_tensor, op->nout + 1);
-        gw_kargs_bind(&b->args, &x->g, op, in, out, bind_ptr, x, 0);
+        gw_kargs_bind(&b->args, &x->g, op, in, out, bind_ptr, x, x->rank);
         b->args.threads = o->machine.threads;
         if (op->work != GW_NONE) {
             b->args.work = gw_exec_ptr(x, op->work);
-            b->args.work_bytes = gw_type_local_bytes(gw_type_of(&x->g, op->work), &x->g.mesh, 0);
+            b->args.work_bytes = bytes_of(x, op->work);
         }
-        const gw_kernel *k = gw_kernel_choose(&x->g, op, &o->machine);
-        if (k->workspace(&x->g, op, &o->machine) > b->args.work_bytes)
-            gw_panic(
-                "%s of %s has less workspace than its kernel %s needs: the program was placed for "
-                "another machine",
-                gw_op_def(&x->g, op)->name, gw_graph_str(&x->g, op->scope), k->name);
+        const gw_kernel *k = &gw_kernel_comm;
+        if (!is_special(x, i)) k = gw_kernel_choose(&x->g, op, &o->machine);
+        if (b->what == OP_COPY) k = &gw_kernel_copy;
+        GW_TRY(check_workspace(x, o, i, k));
         gw_status st = k->prepare(&b->args, &x->mem, &b->state, dg);
         if (st != GW_OK) {
             gw_diag_frame(dg, "preparing %s (kernel %s) of %s", gw_op_def(&x->g, op)->name, k->name,
@@ -195,11 +342,28 @@ static gw_status prepare_ops(gw_exec *x, const gw_exec_opts *o, gw_diags *dg) {
     return GW_OK;
 }
 
+/* A program of several ranks needs its peers: without them it can be planned, not run. */
+static gw_status find_buckets(gw_exec *x, gw_diags *dg) {
+    gw_coll_machine alone = gw_coll_machine_local(x->threads);
+    const gw_coll_machine *m = x->comm ? gw_comm_machine(x->comm) : &alone;
+    gw_buckets_of(&x->buckets, &x->g, x->rank, m, &x->mem);
+    if (x->buckets.n == 0 || x->comm) return GW_OK;
+    return GW_FAIL(dg, GW_ERR_UNSUPPORTED, "exec-ranks",
+                   "the program is one of %lld ranks, and this process is alone",
+                   (long long)gw_mesh_ranks(&x->g.mesh));
+}
+
 gw_status gw_exec_new(gw_exec **out, const gw_graph *program, const gw_exec_opts *opts,
                       gw_diags *dg) {
     gw_exec *x = gw_mem_zalloc(sizeof *x);
     x->own.fd = x->weights.fd = -1;
+    x->share = x->share_weights = -1;
+    x->comm = opts->comm;
+    x->rank = opts->rank;
+    x->threads = opts->machine.threads;
     gw_graph_dup(&x->g, program);
+    GW_ASSERT(!x->comm || gw_mesh_ranks(&x->g.mesh) == 1 ||
+              gw_mesh_ranks(&x->g.mesh) == gw_comm_size(x->comm));
     gw_graph_loop(&x->g, &x->loop_first, &x->loop_end);
     x->param = gw_arena_new(&x->mem, void *, x->g.values.count + 1);
     index_names(x);
@@ -210,8 +374,13 @@ gw_status gw_exec_new(gw_exec **out, const gw_graph *program, const gw_exec_opts
 #endif
     if (x->poison) gw_lives_of(&x->lives, &x->g, &x->mem);
     gw_status st = opts->own_params ? reserve_params(x, dg) : bind_params(x, opts->params_from, dg);
+    if (st == GW_OK && opts->params_from) bind_states(x, opts->params_from);
     if (st == GW_OK) measure_bounds(x);
     if (st == GW_OK) st = reserve(x, opts, dg);
+    if (st == GW_OK) st = make_copier(x, opts, dg);
+    if (st == GW_OK) st = share(x, &x->weights, &x->share_weights, dg);
+    if (st == GW_OK) st = share(x, &x->own, &x->share, dg);
+    if (st == GW_OK) st = find_buckets(x, dg);
     if (st == GW_OK) st = prepare_ops(x, opts, dg);
     if (st != GW_OK) {
         gw_exec_free(x);
@@ -225,6 +394,9 @@ void gw_exec_free(gw_exec *x) {
     if (!x) return;
     for (int64_t i = 0; x->ops && i < x->g.ops.count; i++)
         if (x->ops[i].kernel) x->ops[i].kernel->release(x->ops[i].state);
+    if (x->share >= 0) gw_comm_unshare(x->comm, x->share);
+    if (x->share_weights >= 0) gw_comm_unshare(x->comm, x->share_weights);
+    gw_copier_free(x->copier);
     gw_region_release(&x->own);
     gw_region_release(&x->weights);
     gw_smap_release(&x->names);
@@ -243,10 +415,11 @@ static void poison_ended(gw_exec *x, gw_oid i) {
         gw_vid root = gw_value_root(&x->g, v);
         const gw_value *r = &x->g.values.items[root];
         if (x->lives.persistent[root] || x->lives.last[root] != (int32_t)i) continue;
+        if (r->mem != GW_MEM_DEVICE) continue;
         /* A step-rate input of the loop is written once and read in every iteration. */
         if (r->rate == GW_RATE_STEP && i >= x->loop_first && i < x->loop_end) continue;
         void *p = gw_exec_ptr(x, root);
-        if (p) memset(p, 0xff, (size_t)gw_type_local_bytes(&r->type, &x->g.mesh, 0));
+        if (p) memset(p, 0xff, (size_t)bytes_of(x, root));
     }
 }
 
@@ -267,10 +440,25 @@ static void segment_bounds(const gw_exec *x, gw_segment seg, gw_oid *first, gw_o
     }
 }
 
+static gw_status launch(gw_exec *x, gw_oid i, gw_diags *dg) {
+    bound_op *b = &x->ops[i];
+    GW_TRY(gw_copier_before(x->copier, i, dg));
+    switch (b->what) {
+    case OP_NOTHING: return GW_OK;
+    case OP_COPY: gw_copier_issue(x->copier, i); return GW_OK;
+    case OP_COLLECTIVE:
+        return gw_coll_run(x->comm, &x->buckets.items[x->buckets.of[i]].coll, b->args.work,
+                           x->threads, dg);
+    case OP_KERNEL: break;
+    }
+    return b->kernel->launch(b->state, &b->args, dg);
+}
+
 static gw_status run_op(gw_exec *x, gw_oid i, gw_diags *dg) {
     bound_op *b = &x->ops[i];
+    if (x->comm) gw_comm_alive(x->comm, ++x->alive);
     int64_t t0 = gw_clock_ns();
-    gw_status st = b->kernel->launch(b->state, &b->args, dg);
+    gw_status st = launch(x, i, dg);
     b->ns = gw_clock_ns() - t0;
     b->start_ns = t0 - x->epoch_ns;
     if (st != GW_OK)
@@ -282,12 +470,41 @@ static gw_status run_op(gw_exec *x, gw_oid i, gw_diags *dg) {
     return st;
 }
 
-gw_status gw_exec_run(gw_exec *x, gw_segment seg, gw_diags *dg) {
+/* What is done before a segment; is this run of the loop the last of its step? */
+static bool begin_segment(gw_exec *x, gw_segment seg) {
+    if (seg == GW_SEG_PRE) {
+        x->epoch_ns = gw_clock_ns();
+        x->micro = 0;
+    }
+    if (seg != GW_SEG_LOOP) return true;
+    return ++x->micro == x->g.micro_batches || x->g.micro_batches == 0;
+}
+
+/* A step-rate op of the loop runs in the last micro-batch only. */
+static bool sits_out(gw_exec *x, gw_segment seg, gw_oid i, bool last) {
+    if (seg != GW_SEG_LOOP || last || x->g.ops.items[i].rate == GW_RATE_MB) return false;
+    x->ops[i].ns = 0;
+    x->ops[i].start_ns = gw_clock_ns() - x->epoch_ns;
+    return true;
+}
+
+static gw_status run_segment(gw_exec *x, gw_segment seg, bool last, gw_diags *dg) {
     gw_oid first = 0, end = 0;
     segment_bounds(x, seg, &first, &end);
-    if (seg == GW_SEG_PRE) x->epoch_ns = gw_clock_ns();
-    for (gw_oid i = first; i < end; i++) GW_TRY(run_op(x, i, dg));
-    return GW_OK;
+    if (seg == GW_SEG_PRE) GW_TRY(gw_copier_begin(x->copier, dg));
+    for (gw_oid i = first; i < end; i++)
+        if (!sits_out(x, seg, i, last)) GW_TRY(run_op(x, i, dg));
+    return gw_copier_drain(x->copier, dg);
+}
+
+gw_status gw_exec_run(gw_exec *x, gw_segment seg, gw_diags *dg) {
+    bool last = begin_segment(x, seg);
+    return run_segment(x, seg, last, dg);
+}
+
+gw_status gw_exec_run_loop(gw_exec *x, bool last, gw_diags *dg) {
+    (void)begin_segment(x, GW_SEG_LOOP);
+    return run_segment(x, GW_SEG_LOOP, last, dg);
 }
 
 static bool finite_tensor(const gw_tensor *t) {
@@ -309,28 +526,35 @@ static bool finite_tensor(const gw_tensor *t) {
     return true;
 }
 
+/* Runs op i with a look at what it reads and makes. `zeros` reads a shape, not numbers. */
+static gw_status run_op_checked(gw_exec *x, gw_oid i, bool *ok, gw_diags *dg) {
+    const gw_kargs *a = &x->ops[i].args;
+    bool reads = strcmp(gw_op_def(&x->g, &x->g.ops.items[i])->name, "zeros") != 0;
+    *ok = true;
+    for (int k = 0; k < a->nin && *ok && reads; k++) *ok = finite_tensor(&a->in[k]);
+    if (!*ok && !x->comm) return GW_OK;
+    bool poison = x->poison;
+    x->poison = false;
+    gw_status st = run_op(x, i, dg);
+    if (st == GW_OK) st = gw_copier_drain(x->copier, dg);
+    x->poison = poison;
+    GW_TRY(st);
+    bool later = x->ops[i].what == OP_NOTHING; /* its outputs come with its bucket */
+    for (int k = 0; k < a->nout && *ok && !later; k++) *ok = finite_tensor(&a->out[k]);
+    return GW_OK;
+}
+
 gw_status gw_exec_run_checked(gw_exec *x, gw_segment seg, gw_oid *bad, gw_diags *dg) {
     gw_oid first = 0, end = 0;
     segment_bounds(x, seg, &first, &end);
+    bool last = begin_segment(x, seg);
+    if (seg == GW_SEG_PRE) GW_TRY(gw_copier_begin(x->copier, dg));
     *bad = GW_NONE;
-    for (gw_oid i = first; i < end; i++) {
-        const gw_kargs *a = &x->ops[i].args;
-        bool was_finite = true;
-        for (int k = 0; k < a->nin && was_finite; k++) was_finite = finite_tensor(&a->in[k]);
-        if (!was_finite) {
-            *bad = i;
-            return GW_OK;
-        }
-        bool poison = x->poison;
-        x->poison = false;
-        gw_status st = run_op(x, i, dg);
-        x->poison = poison;
-        GW_TRY(st);
-        for (int k = 0; k < a->nout; k++)
-            if (!finite_tensor(&a->out[k])) {
-                *bad = i;
-                return GW_OK;
-            }
+    for (gw_oid i = first; i < end && (*bad == GW_NONE || x->comm); i++) {
+        bool ok = true;
+        if (sits_out(x, seg, i, last)) continue;
+        GW_TRY(run_op_checked(x, i, &ok, dg));
+        if (!ok && *bad == GW_NONE) *bad = i;
     }
     return GW_OK;
 }
@@ -349,6 +573,21 @@ void *gw_exec_temporaries(const gw_exec *x, int64_t *bytes) {
     return x->base + x->persistent;
 }
 
-int64_t gw_exec_op_ns(const gw_exec *x, gw_oid o) { return x->ops[o].ns; }
-int64_t gw_exec_op_start_ns(const gw_exec *x, gw_oid o) { return x->ops[o].start_ns; }
+const gw_buckets *gw_exec_buckets(const gw_exec *x) { return &x->buckets; }
+int64_t gw_exec_epoch_ns(const gw_exec *x) { return x->epoch_ns; }
+const gw_copier *gw_exec_copier(const gw_exec *x) { return x->copier; }
+
+int64_t gw_exec_op_ns(const gw_exec *x, gw_oid o) {
+    int64_t start = 0, ns = x->ops[o].ns;
+    if (x->ops[o].what == OP_COPY) gw_copier_times(x->copier, o, &start, &ns);
+    return ns;
+}
+
+int64_t gw_exec_op_start_ns(const gw_exec *x, gw_oid o) {
+    int64_t start = 0, ns = 0;
+    if (x->ops[o].what != OP_COPY) return x->ops[o].start_ns;
+    gw_copier_times(x->copier, o, &start, &ns);
+    return start - x->epoch_ns;
+}
+
 const gw_kernel *gw_exec_kernel(const gw_exec *x, gw_oid o) { return x->ops[o].kernel; }

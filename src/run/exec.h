@@ -5,6 +5,13 @@
 // rate), since their bytes serve other values once their life has ended. A training step is: write
 // step inputs; run PRE; for each micro-batch write its inputs and run LOOP; run POST; read named
 // results. Pointers stay fixed for the life of an executor.
+//
+// A step-rate op may stand inside the loop: it runs in the last micro-batch of the step only (the
+// reduction of a gradient beside the rest of the last backward pass).
+//
+// With several ranks each holds an executor of the same program; values stand at the same offsets
+// everywhere, so a collective finds the peers' buffers where its own are. Every rank runs the same
+// segments in the same order.
 #ifndef GW_RUN_EXEC_H
 #define GW_RUN_EXEC_H
 
@@ -12,8 +19,11 @@
 #include <stdint.h>
 
 #include "base/diag.h"     /* gw_status, gw_diags */
+#include "comm/comm.h"     /* gw_comm */
 #include "ir/graph.h"      /* gw_graph, gw_vid */
 #include "kernel/kernel.h" /* gw_machine, gw_kernel, gw_tensor */
+#include "run/exec_comm.h" /* gw_exec_workspace, gw_buckets */
+#include "run/exec_copy.h" /* gw_copier */
 
 typedef struct gw_exec gw_exec;
 
@@ -21,13 +31,20 @@ typedef enum gw_segment { GW_SEG_PRE, GW_SEG_LOOP, GW_SEG_POST } gw_segment;
 
 typedef struct gw_exec_opts {
     gw_machine machine;
-    gw_exec *params_from; /* parameters are those of this executor, by name */
+    gw_exec *params_from; /* parameters, and state that is only read, are those of this executor, by
+                             name */
     bool own_params; /* a forward program alone: its parameters get memory of their own beside the
                       * arena. A training program always owns its parameters. */
     /* Bytes to use as the arena when they suffice (the temporaries of another executor that is not
      * running meanwhile); otherwise an arena of our own is reserved. */
     void *overlay;
     int64_t overlay_bytes;
+    /* Several ranks: the program's mesh is that of the comm, and each rank makes the executor at
+     * the same point (the arenas become readable to one another, which synchronises). NULL: one
+     * rank. */
+    gw_comm *comm;
+    int64_t rank;            /* in the mesh; 0 on one rank */
+    const char *offload_dir; /* folder for values that the program keeps on disk */
     bool poison; /* fill values with NaN when their life ends (always on in debug builds) */
 } gw_exec_opts;
 
@@ -42,18 +59,28 @@ const gw_graph *gw_exec_graph(const gw_exec *x);
 /* The leaf (parameter, state, input) or named result of this name; GW_NONE if the program has none.
  */
 gw_vid gw_exec_find(const gw_exec *x, const char *name);
-/* Where a value's bytes stand; NULL for a leaf that no op uses. */
+/* Where a value's bytes stand; NULL for a leaf that no op uses. A flat value tied to a whole one is
+ * this rank's part inside the whole. */
 void *gw_exec_ptr(const gw_exec *x, gw_vid v);
 gw_tensor gw_exec_tensor(const gw_exec *x, gw_vid v);
+/* Index in the flattened whole of the first element this rank holds; 0 of a value that is not flat.
+ */
+int64_t gw_exec_first(const gw_exec *x, gw_vid v);
+int64_t gw_exec_rank(const gw_exec *x);
 /* Copies into / out of a value by name; sizes must agree (a bug otherwise). Absent or unused: no
  * effect, false. */
 bool gw_exec_write(gw_exec *x, const char *name, const void *bytes, int64_t n);
 bool gw_exec_read(const gw_exec *x, const char *name, void *bytes, int64_t n);
 
 GW_WARN_UNUSED gw_status gw_exec_run(gw_exec *x, gw_segment seg, gw_diags *dg);
+/* The loop once; `last`: it is the step's last micro-batch. gw_exec_run(x, GW_SEG_LOOP) counts the
+ * runs since PRE against the program's micro-batches (a program for any number of them: each is the
+ * last). */
+GW_WARN_UNUSED gw_status gw_exec_run_loop(gw_exec *x, bool last, gw_diags *dg);
 /* The same with a look at every float output after each op: stops at the first that is not finite
  * and gives the op and output value (*bad = GW_NONE when there is none). Inputs of the op are
- * checked first, so the op named is the one that produced it. Slow. */
+ * checked first, so the op named is the one that produced it. Slow. With several ranks it goes on
+ * to the segment's end, since the others wait in its collectives. */
 GW_WARN_UNUSED gw_status gw_exec_run_checked(gw_exec *x, gw_segment seg, gw_oid *bad, gw_diags *dg);
 
 /* Bytes of our own arena as reserved and bound (0 when an overlay is used): what the plan must
@@ -69,8 +96,12 @@ void *gw_exec_temporaries(const gw_exec *x, int64_t *bytes);
 int64_t gw_exec_op_ns(const gw_exec *x, gw_oid o);
 int64_t gw_exec_op_start_ns(const gw_exec *x, gw_oid o);
 const gw_kernel *gw_exec_kernel(const gw_exec *x, gw_oid o);
-
-/* For gw_compile_opts.workspace: user is a const gw_machine *. */
-int64_t gw_exec_workspace(const gw_graph *g, const gw_op *o, const void *machine);
+/* The fused collectives of the program. */
+const gw_buckets *gw_exec_buckets(const gw_exec *x);
+/* What copies between memory kinds; NULL where the program has no such copies. A value on disk is
+ * to be touched (gw_exec_ptr, read, write) between steps only. */
+const gw_copier *gw_exec_copier(const gw_exec *x);
+/* gw_clock_ns at the first op of the latest PRE. */
+int64_t gw_exec_epoch_ns(const gw_exec *x);
 
 #endif

@@ -145,24 +145,27 @@ int64_t gw_memory_pss(void) {
     return bytes;
 }
 
-static gw_status too_big(int64_t bytes, const char *what, gw_diags *dg) {
-    char limit[600] = "memory", need[32], have[32];
-    int64_t left = gw_memory_available(limit, (int)sizeof limit);
-    if (bytes <= left) return GW_OK;
-    gw_status st = GW_FAIL(dg, GW_ERR_MEMORY, "memory-short",
-                           "no room for %s: %s needed, %s leaves %s (short by %lld bytes)", what,
-                           gw_fmt_bytes(need, bytes), limit, gw_fmt_bytes(have, left),
-                           (long long)(bytes - left));
-    if (dg)
-        gw_diag_hint(dg, dg->last,
-                     "lower train.micro_batch or train.seq_len, or set recompute.policy; "
-                     "`gradwright plan` shows what takes the bytes");
-    return st;
+gw_status gw_memory_check(int64_t bytes, int ranks, const char *what, gw_diags *dg) {
+    char limit[600] = "memory", need[32], have[32], each[64] = "";
+    int64_t left = gw_memory_available(limit, (int)sizeof limit), all = 0;
+    if (__builtin_mul_overflow(bytes, (int64_t)ranks, &all)) all = INT64_MAX;
+    if (all <= left) return GW_OK;
+    if (ranks > 1)
+        snprintf(each, sizeof each, " (%d ranks of %s)", ranks, gw_fmt_bytes(have, bytes));
+    gw_diag *g = gw_diag_add(dg, GW_ERROR, GW_ERR_MEMORY, "memory-short", (gw_where){0},
+                             "no room for %s: %s needed%s, %s leaves %s (short by %lld bytes)",
+                             what, gw_fmt_bytes(need, all), each, limit, gw_fmt_bytes(have, left),
+                             (long long)(all - left));
+    gw_diag_hint(dg, g,
+                 "lower train.micro_batch or train.seq_len, or set recompute.policy%s; "
+                 "`gradwright plan` shows what takes the bytes",
+                 ranks > 1 ? ", layout.zero, or fewer ranks" : "");
+    return GW_ERR_MEMORY;
 }
 
 gw_status gw_region_reserve(gw_region *r, int64_t bytes, const char *what, gw_diags *dg) {
     *r = (gw_region){.fd = -1};
-    GW_TRY(too_big(bytes, what, dg));
+    GW_TRY(gw_memory_check(bytes, 1, what, dg));
     int64_t size = bytes > 0 ? bytes : 1;
     r->fd = memfd_create("gradwright", MFD_CLOEXEC);
     if (r->fd < 0)

@@ -16,6 +16,10 @@ int64_t gw_memory_available_in(const char *proc, const char *cgroups, char *limi
 /* Proportional set size of this process, in bytes (0 when /proc does not tell). */
 int64_t gw_memory_pss(void);
 
+/* Is there room for `ranks` processes of this host to reserve `bytes` each? GW_ERR_MEMORY says what
+ * is short, and what to do. */
+GW_WARN_UNUSED gw_status gw_memory_check(int64_t bytes, int ranks, const char *what, gw_diags *dg);
+
 /* Shared anonymous memory of `bytes` (a memfd, reserved and touched). */
 typedef struct gw_region {
     void *data;

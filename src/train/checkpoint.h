@@ -27,15 +27,25 @@ typedef struct gw_box {
     int64_t start[GW_MAX_DIMS], size[GW_MAX_DIMS];
 } gw_box;
 
-/* A tensor, or this rank's part of one, dense and row-major at `data`. */
+/* A tensor, or this rank's part of one, dense and row-major at `data`: a box, or a run of elements
+ * of the flattened tensor. */
 typedef struct gw_ckpt_tensor {
     const char *name;
     gw_dtype dtype;
     int ndim;
     int64_t dims[GW_MAX_DIMS]; /* of the whole tensor */
-    gw_box box;                /* what stands at `data` */
+    gw_box box;                /* what stands at `data`; of a flat one, the whole */
     void *data;
+    bool flat;
+    int64_t first, count; /* flat: elements [first, first + count) */
 } gw_ckpt_tensor;
+
+/* Where a save takes a flat tensor's elements from: all of them, row-major, valid until the next
+ * call. Called once for each flat tensor, in order. */
+typedef struct gw_ckpt_source {
+    gw_status (*whole)(void *user, int tensor, const void **elements, gw_diags *dg);
+    void *user;
+} gw_ckpt_source;
 
 /* Everything but tensors. Strings are borrowed on save, in the arena after a read. */
 typedef struct gw_ckpt_meta {
@@ -105,6 +115,11 @@ typedef struct gw_ckpt_list {
  * one is moved aside to NAME.replaced-N, never overwritten. Holds no copy of the tensors. */
 GW_WARN_UNUSED gw_status gw_checkpoint_save(const char *run_dir, const gw_ckpt_meta *meta,
                                             const gw_ckpt_tensor *tensors, int n, gw_diags *dg);
+/* The same where some tensors are flat parts; `source` may be NULL where none is. What is written
+ * is the same file as one rank's. */
+GW_WARN_UNUSED gw_status gw_checkpoint_save_from(const char *run_dir, const gw_ckpt_meta *meta,
+                                                 const gw_ckpt_tensor *tensors, int n,
+                                                 const gw_ckpt_source *source, gw_diags *dg);
 /* Removes the oldest complete checkpoints beyond the newest `keep` (0: all stay), with them those
  * that were moved aside as NAME.replaced-N, and torn folders older than the newest complete one
  * that hold nothing but files a save writes. Damaged and foreign folders, and files we did not
@@ -137,6 +152,10 @@ int64_t gw_box_elems(const gw_box *b);
 bool gw_box_equal(const gw_box *a, const gw_box *b);
 /* False when they do not meet. Both have the same ndim. */
 bool gw_box_meet(const gw_box *a, const gw_box *b, gw_box *out);
+/* Copies the elements [first, first + count) of the flattened tensor that `from` holds, to where
+ * they belong in `dst`, which holds that run. Returns how many. */
+int64_t gw_box_copy_run(void *dst, int64_t first, int64_t count, const int64_t *dims,
+                        const void *src, const gw_box *from, int64_t elem_bytes);
 /* Copies the elements of `part` (inside both) from a dense array of box `from` to one of box `to`.
  */
 void gw_box_copy(void *dst, const gw_box *to, const void *src, const gw_box *from,

@@ -3,7 +3,8 @@
 //
 // A loader that intersects boxes does not care how many ranks wrote a checkpoint or read it: each
 // target takes from every chunk what the two have in common. Arrays are dense and row-major within
-// their own box, so a copy walks the common part row by row, a row being its last dimension.
+// their own box, so a copy walks the common part row by row, a row being its last dimension. A flat
+// part is no box: rows of a box that meet it are runs of the flattened tensor.
 #include <string.h>
 
 #include "train/checkpoint.h"
@@ -64,4 +65,23 @@ void gw_box_copy(void *dst, const gw_box *to, const void *src, const gw_box *fro
         memcpy((char *)dst + position(to, at) * elem_bytes,
                (const char *)src + position(from, at) * elem_bytes, (size_t)(row * elem_bytes));
     while (advance(part, at));
+}
+
+int64_t gw_box_copy_run(void *dst, int64_t first, int64_t count, const int64_t *dims,
+                        const void *src, const gw_box *from, int64_t elem_bytes) {
+    const gw_box whole = gw_box_whole(from->ndim, dims);
+    int64_t at[GW_MAX_DIMS] = {0}, copied = 0;
+    if (gw_box_elems(from) == 0) return 0;
+    for (int i = 0; i < from->ndim; i++) at[i] = from->start[i];
+    int64_t row = from->ndim > 0 ? from->size[from->ndim - 1] : 1;
+    do {
+        int64_t begin = position(&whole, at);
+        int64_t lo = GW_MAX(begin, first), hi = GW_MIN(begin + row, first + count);
+        if (lo >= hi) continue;
+        memcpy((char *)dst + (lo - first) * elem_bytes,
+               (const char *)src + (position(from, at) + lo - begin) * elem_bytes,
+               (size_t)((hi - lo) * elem_bytes));
+        copied += hi - lo;
+    } while (advance(from, at));
+    return copied;
 }

@@ -15,7 +15,8 @@
 // with the state's full size in it: once a newer checkpoint is complete it goes too, provided that
 // every file in it has a name that only a save gives.
 //
-// Bytes go from the arena to the file without a copy. The same number of a step may be saved twice
+// Bytes go from the arena to the file without a copy; a tensor that the ranks hold in flat parts is
+// put together first, one at a time. The same number of a step may be saved twice
 // in a run's life (a damaged checkpoint was passed over on resume and its step is reached again):
 // the older folder is moved aside, not overwritten.
 #include <dirent.h>
@@ -56,7 +57,8 @@ static gw_st_dtype file_dtype(gw_dtype t) {
 /* ---- data ---- */
 
 static gw_status write_tensors(gw_st_writer *w, const gw_ckpt_meta *meta,
-                               const gw_ckpt_tensor *tensors, int n, gw_diags *dg) {
+                               const gw_ckpt_tensor *tensors, int n, const gw_ckpt_source *source,
+                               gw_diags *dg) {
     char step[32];
     snprintf(step, sizeof step, "%" PRId64, meta->step);
     gw_st_writer_metadata(w, "format", "pt");
@@ -67,7 +69,9 @@ static gw_status write_tensors(gw_st_writer *w, const gw_ckpt_meta *meta,
     GW_TRY(gw_st_writer_begin(w, dg));
     for (int i = 0; i < n; i++) {
         int64_t bytes = gw_box_elems(&tensors[i].box) * gw_dtype_bits(tensors[i].dtype) / 8;
-        GW_TRY(gw_st_writer_put(w, tensors[i].name, tensors[i].data, bytes, dg));
+        const void *data = tensors[i].data;
+        if (tensors[i].flat) GW_TRY(source->whole(source->user, i, &data, dg));
+        GW_TRY(gw_st_writer_put(w, tensors[i].name, data, bytes, dg));
     }
     return gw_st_writer_finish(w, dg);
 }
@@ -160,10 +164,10 @@ static int64_t next_number(const char *run_dir, gw_arena *mem) {
 }
 
 static gw_status write_folder(const char *path, const char *file, const gw_ckpt_meta *meta,
-                              int64_t number, const gw_ckpt_tensor *tensors, int n, gw_arena *mem,
-                              gw_diags *dg) {
+                              int64_t number, const gw_ckpt_tensor *tensors, int n,
+                              const gw_ckpt_source *source, gw_arena *mem, gw_diags *dg) {
     gw_st_writer *w = gw_st_writer_new(file);
-    gw_status st = write_tensors(w, meta, tensors, n, dg);
+    gw_status st = write_tensors(w, meta, tensors, n, source, dg);
     if (st == GW_OK) {
         json_t *o = manifest_json(w, meta, number, tensors, n);
         /* What is not UTF-8 has no place in JSON: without it the manifest would not read back. */
@@ -181,6 +185,12 @@ static gw_status write_folder(const char *path, const char *file, const gw_ckpt_
 
 gw_status gw_checkpoint_save(const char *run_dir, const gw_ckpt_meta *meta,
                              const gw_ckpt_tensor *tensors, int n, gw_diags *dg) {
+    return gw_checkpoint_save_from(run_dir, meta, tensors, n, NULL, dg);
+}
+
+gw_status gw_checkpoint_save_from(const char *run_dir, const gw_ckpt_meta *meta,
+                                  const gw_ckpt_tensor *tensors, int n,
+                                  const gw_ckpt_source *source, gw_diags *dg) {
     gw_arena mem = {0};
     const char *all = gw_path_join(&mem, run_dir, "checkpoints");
     const char *path = gw_arena_printf(&mem, "%s/step-%08" PRId64, all, meta->step);
@@ -190,7 +200,7 @@ gw_status gw_checkpoint_save(const char *run_dir, const gw_ckpt_meta *meta,
     bool existed = gw_path_exists(path);
     if (st == GW_OK) st = gw_dir_make(path, dg);
     if (st == GW_OK) {
-        st = write_folder(path, file, meta, number, tensors, n, &mem, dg);
+        st = write_folder(path, file, meta, number, tensors, n, source, &mem, dg);
         if (st == GW_OK)
             st = gw_dir_sync(all, dg);
         else {

@@ -14,6 +14,10 @@
 // first step, the rest at the end, also of a run that was stopped; a run that dies in between
 // leaves metrics.jsonl, events and checkpoints.
 //
+// With several ranks all go through the same steps, validations and saves; rank 0 alone holds the
+// directory and writes into it, but for each rank's trace. Where rank 0 may fail on its own, the
+// others are told before they go on.
+//
 // In the loop itself our own code allocates nothing: lines are formatted on the stack, and
 // everything that a step needs was reserved when the session was opened. Saving and validating are
 // not part of a step.
@@ -32,6 +36,7 @@
 #include "base/term.h"     /* gw_progress */
 #include "file/json.h"     /* gw_json_write_file */
 #include "train/metrics.h" /* gw_metrics */
+#include "train/ranks.h"   /* gw_ranks_me */
 #include "train/report.h"  /* gw_report_facts */
 #include "train/session.h" /* gw_session */
 
@@ -62,6 +67,13 @@ static const char *in_dir(run *r, const char *name) {
 static int64_t last_step(const run *r) {
     int64_t n = r->rf->train.steps;
     return r->opts->until > 0 && r->opts->until < n ? r->opts->until : n;
+}
+
+/* Does this rank speak, and write into the run directory? */
+static bool leads(const run *r) { return gw_ranks_me(r->opts->comm) == 0; }
+
+static gw_status agree(const run *r, gw_status st, const char *what) {
+    return gw_exec_agree(r->opts->comm, st, NULL, what, r->dg);
 }
 
 /* ---- before ---- */
@@ -128,16 +140,29 @@ static gw_status write_plan(run *r) {
     return gw_report_plan(&r->s, in_dir(r, "plan.json"), r->dg);
 }
 
+static void announce_ranks(const run *r) {
+    static const char *const sharded[] = {"nothing", "optimizer states",
+                                          "optimizer states and gradients",
+                                          "parameters, gradients and optimizer states"};
+    const gw_rf_layout *l = &r->rf->layout;
+    char each[64] = "";
+    if (l->zero > 0 && l->dp_replicate > 1)
+        snprintf(each, sizeof each, ", in %" PRId64 " replicas", l->dp_replicate);
+    gw_log_info("%" PRId64 " ranks, zero %" PRId64 ": %s sharded%s", l->dp, l->zero,
+                sharded[l->zero], each);
+}
+
 static void announce(run *r) {
-    char params[32], arena[32];
+    char params[32], arena[32], step[80];
     const gw_session *s = &r->s;
-    gw_log_info("%s, %sparameters, %s, %s; %" PRId64 " sequences of %" PRId64
-                " tokens a step (micro_batch %" PRId64 " x accumulate %" PRId64 ")",
-                gw_family_name(s->setup.model.family),
-                gw_fmt_si(params, (double)gw_model_count(&s->setup.model)),
+    gw_log_info("%s, %sparameters, %s, %s; %s a step (micro_batch %" PRId64 " x accumulate %" PRId64
+                " x dp %" PRId64 ")",
+                gw_report_model_name(s), gw_fmt_si(params, (double)gw_model_count(&s->setup.model)),
                 gw_runfile_word(r->rf, "optimizer.name"),
-                gw_runfile_word(r->rf, "precision.compute"), r->rf->train.global_batch,
-                r->rf->train.seq_len, r->rf->train.micro_batch, r->rf->train.accumulate);
+                gw_runfile_word(r->rf, "precision.compute"), gw_report_step_text(s->rf, step),
+                r->rf->train.micro_batch, r->rf->train.accumulate, r->rf->layout.dp);
+    if (r->rf->layout.dp > 1) announce_ranks(r);
+    if (gw_session_has_images(s)) gw_session_announce_norms(s);
     gw_log_info("arena %s, %d threads on %s; writing to %s",
                 gw_fmt_bytes(arena, gw_session_planned_bytes(s)), s->setup.machine.threads,
                 gw_isa_name(s->setup.machine.isa), r->opts->out_dir);
@@ -171,14 +196,17 @@ static gw_status take_dir(run *r) {
     return check_empty(r);
 }
 
-static gw_status begin(run *r) {
+static gw_status claim(run *r) {
+    if (!leads(r)) return GW_OK;
     GW_TRY(check_name(r));
-    if (gw_path_is_dir(r->opts->out_dir)) {
-        GW_TRY(gw_run_lock(r->opts->out_dir, &r->lock, r->dg));
-        if (!r->opts->resume) GW_TRY(check_empty(r));
-    }
-    GW_TRY(gw_session_open(&r->s, r->rf, r->opts->resume ? r->opts->out_dir : NULL, r->dg));
-    r->opened = true;
+    if (!gw_path_is_dir(r->opts->out_dir)) return GW_OK;
+    GW_TRY(gw_run_lock(r->opts->out_dir, &r->lock, r->dg));
+    return r->opts->resume ? GW_OK : check_empty(r);
+}
+
+/* The directory, and what is written into it before the first step. */
+static gw_status furnish(run *r) {
+    if (!leads(r)) return GW_OK;
     GW_TRY(take_dir(r));
     gw_run_clean(r->opts->out_dir);
     GW_TRY(write_config(r));
@@ -186,10 +214,21 @@ static gw_status begin(run *r) {
     GW_TRY(write_plan(r));
     int64_t keep = r->opts->resume ? GW_MAX(r->s.resumed, (int64_t)0) : -1;
     GW_TRY(gw_metrics_open(r->opts->out_dir, keep, &r->metrics, r->dg));
-    GW_TRY(take_history(r));
+    return take_history(r);
+}
+
+static gw_status begin(run *r) {
+    GW_TRY(agree(r, claim(r), "claiming the run directory"));
+    GW_TRY(gw_session_open(&r->s, r->rf, r->opts->resume ? r->opts->out_dir : NULL, r->opts->comm,
+                           r->dg));
+    r->opened = true;
+    GW_TRY(agree(r, furnish(r), "furnishing the run directory"));
+    if (r->opts->comm) /* rank 0 knows the metrics */
+        GW_TRY(gw_comm_broadcast(r->opts->comm, &r->valid_step, sizeof r->valid_step,
+                                 "the latest validation", r->dg));
     r->first_step = r->s.step;
     r->flops_per_token = gw_model_flops_per_token(&r->s.setup.model, r->rf->train.seq_len, false);
-    announce(r);
+    if (leads(r)) announce(r);
     return GW_OK;
 }
 
@@ -206,10 +245,10 @@ static void show(run *r, const gw_session_step_result *t, double rate, double mf
     char speed[32], left[32];
     double seconds = r->smooth_step_s * (double)(r->rf->train.steps - r->s.step);
     char loss[32];
-    gw_progress_show(&r->progress, force,
-                     "step %" PRId64 "/%" PRId64 "  loss %s  %stok/s  MFU %.1f %%  %s left",
-                     r->s.step, r->rf->train.steps, loss_text(loss, t->loss),
-                     gw_fmt_si(speed, rate), mfu * 100, gw_fmt_seconds(left, seconds));
+    gw_progress_show(
+        &r->progress, force, "step %" PRId64 "/%" PRId64 "  loss %s  %s%s/s  MFU %.1f %%  %s left",
+        r->s.step, r->rf->train.steps, loss_text(loss, t->loss), gw_fmt_si(speed, rate),
+        gw_session_has_images(&r->s) ? "img" : "tok", mfu * 100, gw_fmt_seconds(left, seconds));
 }
 
 static void say_valid(run *r, const gw_session_valid_result *v) {
@@ -219,13 +258,16 @@ static void say_valid(run *r, const gw_session_valid_result *v) {
     fprintf(r->opts->progress, "validation after step %" PRId64 ": loss %s", r->s.step,
             loss_text(loss, v->loss));
     if (!isnan(v->bpb)) fprintf(r->opts->progress, ", %.4f bits per byte", v->bpb);
-    fprintf(r->opts->progress, " (%" PRId64 " tokens in %s)\n", v->labels,
+    if (!isnan(v->accuracy)) fprintf(r->opts->progress, ", %.2f %% right", 100 * v->accuracy);
+    fprintf(r->opts->progress, " (%" PRId64 " %s in %s)\n", v->labels,
+            gw_session_has_images(&r->s) ? "images" : "tokens",
             gw_fmt_seconds(seconds, v->seconds));
 }
 
 /* ---- after a step ---- */
 
 static gw_status log_step(run *r, const gw_session_step_result *t) {
+    if (!leads(r)) return GW_OK;
     if (t->skipped) {
         r->skipped++;
         return GW_OK;
@@ -242,11 +284,15 @@ static gw_status log_step(run *r, const gw_session_step_result *t) {
                          .loss = t->loss,
                          .lr = t->lr,
                          .grad_norm = t->norm,
+                         .images = gw_session_has_images(&r->s),
                          .tokens = r->s.tokens,
                          .tokens_per_s = rate,
                          .step_s = t->step_s,
                          .mfu = mfu,
                          .data_wait_s = t->data_wait_s,
+                         .comm_s = r->opts->comm ? t->comm_s : -1,
+                         .comm_exposed_s = t->comm_exposed_s,
+                         .comm_wait_s = t->comm_wait_s,
                          .loss_scale = r->s.scaler.active ? t->loss_scale : 0,
                          .skipped = r->skipped};
     r->skipped = 0;
@@ -258,8 +304,9 @@ static gw_status validate(run *r) {
     if (!r->s.valid.x || r->valid_step == r->s.step) return GW_OK;
     GW_TRY(gw_session_validate(&r->s, &v, r->dg));
     r->valid_step = r->s.step;
+    if (!leads(r)) return GW_OK;
     say_valid(r, &v);
-    return gw_metrics_valid(r->metrics, r->s.step, v.loss, v.bpb, r->dg);
+    return gw_metrics_valid(r->metrics, r->s.step, v.loss, v.bpb, v.accuracy, r->dg);
 }
 
 static gw_status save(run *r) {
@@ -275,19 +322,24 @@ static bool stopped(const run *r) { return r->opts->stop && *r->opts->stop != 0;
 
 static gw_status interrupted(run *r) {
     GW_TRY(save(r));
+    if (!leads(r)) return GW_ERR_INTERRUPTED;
+    char ranks[32] = "";
+    if (r->opts->comm) snprintf(ranks, sizeof ranks, " --ranks %d", gw_comm_size(r->opts->comm));
     gw_diag *d = gw_diag_add(r->dg, GW_ERROR, GW_ERR_INTERRUPTED, "interrupted", (gw_where){0},
                              "stopped after step %" PRId64 " of %" PRId64 ", as asked", r->s.step,
                              r->rf->train.steps);
-    gw_diag_hint(r->dg, d, "the run is saved; `gradwright train %s --out %s --resume` continues it",
-                 in_dir(r, "config.yaml"), r->opts->out_dir);
+    gw_diag_hint(r->dg, d,
+                 "the run is saved; `gradwright train %s --out %s --resume%s` continues it",
+                 in_dir(r, "config.yaml"), r->opts->out_dir, ranks);
     return GW_ERR_INTERRUPTED;
 }
 
 static gw_status steps(run *r) {
     while (r->s.step < last_step(r)) {
         gw_session_step_result t;
-        if (stopped(r)) return interrupted(r);
+        r->s.wants_stop = stopped(r);
         GW_TRY(gw_session_step(&r->s, &t, r->dg));
+        if (t.stopped) return interrupted(r);
         GW_TRY(log_step(r, &t));
         if (t.skipped) continue;
         if (due(r->s.step, r->rf->train.valid_every)) GW_TRY(validate(r));
@@ -299,14 +351,22 @@ static gw_status steps(run *r) {
 
 /* ---- after the run ---- */
 
+/* trace.json, or trace-rank-K.json of several. */
+static gw_status write_trace(run *r) {
+    const char *name = "trace.json";
+    if (r->opts->comm)
+        name = gw_arena_printf(&r->mem, "trace-rank-%d.json", gw_comm_rank(r->opts->comm));
+    return gw_report_trace(&r->s, in_dir(r, name), r->dg);
+}
+
 static gw_status write_reports(run *r, json_t **summary) {
     gw_history h;
+    if (!leads(r)) return GW_OK;
     GW_TRY(gw_metrics_read(in_dir(r, "metrics.jsonl"), &r->mem, &h, r->dg));
     gw_report_facts f = gw_report_facts_of(&r->s, &h, r->opts->out_dir, &r->mem);
     f.seconds = (double)(gw_clock_ns() - r->begun_ns) * 1e-9;
     *summary = gw_report_summary_json(&f);
     GW_TRY(gw_json_write_file(in_dir(r, "summary.json"), *summary, 2, r->dg));
-    GW_TRY(gw_report_trace(&r->s, in_dir(r, "trace.json"), r->dg));
     GW_TRY(gw_report_html(&r->s, &f, &h, in_dir(r, "report.html"), r->dg));
     if (r->opts->progress) {
         fputc('\n', r->opts->progress);
@@ -315,16 +375,23 @@ static gw_status write_reports(run *r, json_t **summary) {
     return GW_OK;
 }
 
+static gw_status close_metrics(run *r) {
+    gw_status st = gw_metrics_close(r->metrics, r->dg);
+    r->metrics = NULL;
+    return st;
+}
+
 static gw_status whole(run *r, json_t **summary) {
     GW_TRY(begin(r));
     r->begun_ns = gw_clock_ns();
     gw_status st = steps(r);
     if (r->opts->progress) gw_progress_end(&r->progress);
     if (st != GW_OK && st != GW_ERR_INTERRUPTED) return st;
-    gw_status closed = gw_metrics_close(r->metrics, r->dg);
-    r->metrics = NULL;
-    if (closed == GW_OK) closed = write_reports(r, summary);
-    return closed != GW_OK ? closed : st;
+    GW_TRY(agree(r, close_metrics(r), "closing the metrics"));
+    GW_TRY(gw_session_meet(&r->s, r->dg));
+    GW_TRY(agree(r, write_trace(r), "writing the trace"));
+    GW_TRY(agree(r, write_reports(r, summary), "writing the reports"));
+    return st;
 }
 
 gw_status gw_train_run(gw_runfile *rf, const gw_train_opts *opts, json_t **summary, gw_diags *dg) {
@@ -342,7 +409,7 @@ gw_status gw_train_run(gw_runfile *rf, const gw_train_opts *opts, json_t **summa
     }
     (void)!gw_metrics_close(r->metrics, NULL);
     if (r->opened) gw_session_close(&r->s);
-    gw_run_unlock(opts->out_dir, r->lock);
+    if (r->lock >= 0) gw_run_unlock(opts->out_dir, r->lock);
     gw_arena_release(&r->mem);
     gw_mem_free(r);
     return st;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "base/diag.h"     /* gw_status, gw_diags */
+#include "comm/comm.h"     /* gw_comm */
 #include "train/runfile.h" /* gw_runfile */
 
 typedef struct gw_train_opts {
@@ -18,13 +19,16 @@ typedef struct gw_train_opts {
     FILE *progress;      /* the live line and what people read; NULL: silent */
     /* Read between steps: not 0 means finish this step, save, stop. NULL: never. */
     const volatile sig_atomic_t *stop;
+    /* Several ranks: each calls gw_train_run with the same run file and options. Rank 0 writes the
+     * run directory, each its own trace. NULL: one rank. */
+    gw_comm *comm;
 } gw_train_opts;
 
 /* Trains as the run file says. Refused (GW_ERR_USAGE) when out_dir already holds a run and `resume`
  * is false, and while another process trains into it. *summary receives what summary.json holds,
- * also when the run was stopped: a new reference, or NULL on errors. GW_ERR_INTERRUPTED: stopped by
- * `stop`, saved, resumable. On GW_ERR_NUMERIC and failures to write, earlier checkpoints are
- * intact. */
+ * also when the run was stopped: a new reference, or NULL on errors and on ranks other than 0.
+ * GW_ERR_INTERRUPTED: stopped by `stop` of any rank, saved, resumable. On GW_ERR_NUMERIC and
+ * failures to write, earlier checkpoints are intact. */
 GW_WARN_UNUSED gw_status gw_train_run(gw_runfile *rf, const gw_train_opts *opts, json_t **summary,
                                       gw_diags *dg);
 

@@ -69,8 +69,11 @@ static gw_status write_scalars(gw_metrics *m, const gw_metrics_step *s, gw_diags
         GW_TRY(gw_tfevents_scalar(m->tb, "train/loss", s->step, s->loss, wall, dg));
     GW_TRY(gw_tfevents_scalar(m->tb, "train/lr", s->step, s->lr, wall, dg));
     GW_TRY(gw_tfevents_scalar(m->tb, "train/grad_norm", s->step, s->grad_norm, wall, dg));
-    GW_TRY(gw_tfevents_scalar(m->tb, "speed/tokens_per_s", s->step, s->tokens_per_s, wall, dg));
+    const char *speed = s->images ? "speed/images_per_s" : "speed/tokens_per_s";
+    GW_TRY(gw_tfevents_scalar(m->tb, speed, s->step, s->tokens_per_s, wall, dg));
     GW_TRY(gw_tfevents_scalar(m->tb, "speed/mfu", s->step, s->mfu, wall, dg));
+    if (s->comm_s >= 0)
+        GW_TRY(gw_tfevents_scalar(m->tb, "speed/comm_s", s->step, s->comm_s, wall, dg));
     if (s->loss_scale > 0)
         GW_TRY(gw_tfevents_scalar(m->tb, "train/loss_scale", s->step, s->loss_scale, wall, dg));
     return GW_OK;
@@ -82,26 +85,35 @@ gw_status gw_metrics_add(gw_metrics *m, const gw_metrics_step *s, gw_diags *dg) 
     put_number(&l, "loss", s->loss);
     put_number(&l, "lr", s->lr);
     put_number(&l, "grad_norm", s->grad_norm);
-    put(&l, ", \"tokens\": %" PRId64, s->tokens);
-    put_number(&l, "tokens_per_s", s->tokens_per_s);
+    put(&l, ", \"%s\": %" PRId64, s->images ? "images" : "tokens", s->tokens);
+    put_number(&l, s->images ? "images_per_s" : "tokens_per_s", s->tokens_per_s);
     put_number(&l, "step_s", s->step_s);
     put_number(&l, "mfu", s->mfu);
     put_number(&l, "data_wait_s", s->data_wait_s);
+    if (s->comm_s >= 0) {
+        put_number(&l, "comm_s", s->comm_s);
+        put_number(&l, "comm_exposed_s", s->comm_exposed_s);
+        put_number(&l, "comm_wait_s", s->comm_wait_s);
+    }
     if (s->loss_scale > 0) put_number(&l, "loss_scale", s->loss_scale);
     if (s->skipped > 0) put(&l, ", \"skipped\": %" PRId64, s->skipped);
     GW_TRY(write_line(m, &l, dg));
     return write_scalars(m, s, dg);
 }
 
-gw_status gw_metrics_valid(gw_metrics *m, int64_t step, double loss, double bpb, gw_diags *dg) {
+gw_status gw_metrics_valid(gw_metrics *m, int64_t step, double loss, double bpb, double accuracy,
+                           gw_diags *dg) {
     line l = {.n = 0};
     put(&l, "{\"step\": %" PRId64, step);
     put_number(&l, "valid_loss", loss);
     if (!isnan(bpb)) put_number(&l, "valid_bpb", bpb);
+    if (!isnan(accuracy)) put_number(&l, "valid_accuracy", accuracy);
     GW_TRY(write_line(m, &l, dg));
     double wall = gw_clock_wall();
     if (isfinite(loss)) GW_TRY(gw_tfevents_scalar(m->tb, "valid/loss", step, loss, wall, dg));
     if (!isnan(bpb)) GW_TRY(gw_tfevents_scalar(m->tb, "valid/bits_per_byte", step, bpb, wall, dg));
+    if (!isnan(accuracy))
+        GW_TRY(gw_tfevents_scalar(m->tb, "valid/accuracy", step, accuracy, wall, dg));
     return gw_tfevents_flush(m->tb, dg);
 }
 
@@ -183,15 +195,21 @@ static double number(const json_t *o, const char *key) {
 }
 
 static gw_metrics_step step_from(const json_t *o) {
-    return (gw_metrics_step){.step = step_of(o),
-                             .loss = number(o, "loss"),
-                             .lr = number(o, "lr"),
-                             .grad_norm = number(o, "grad_norm"),
-                             .tokens = json_integer_value(json_object_get(o, "tokens")),
-                             .tokens_per_s = number(o, "tokens_per_s"),
-                             .step_s = number(o, "step_s"),
-                             .mfu = number(o, "mfu"),
-                             .data_wait_s = number(o, "data_wait_s")};
+    bool images = json_object_get(o, "images") != NULL;
+    return (gw_metrics_step){
+        .step = step_of(o),
+        .loss = number(o, "loss"),
+        .lr = number(o, "lr"),
+        .grad_norm = number(o, "grad_norm"),
+        .images = images,
+        .tokens = json_integer_value(json_object_get(o, images ? "images" : "tokens")),
+        .tokens_per_s = number(o, images ? "images_per_s" : "tokens_per_s"),
+        .step_s = number(o, "step_s"),
+        .mfu = number(o, "mfu"),
+        .data_wait_s = number(o, "data_wait_s"),
+        .comm_s = number(o, "comm_s"),
+        .comm_exposed_s = number(o, "comm_exposed_s"),
+        .comm_wait_s = number(o, "comm_wait_s")};
 }
 
 gw_status gw_metrics_read(const char *path, gw_arena *a, gw_history *out, gw_diags *dg) {
@@ -209,8 +227,9 @@ gw_status gw_metrics_read(const char *path, gw_arena *a, gw_history *out, gw_dia
         if (!newline) break;
         json_t *o = parse_line(at, (size_t)(newline - at));
         if (o && json_object_get(o, "valid_loss"))
-            out->valid[out->nvalid++] = (struct gw_history_valid){
-                step_of(o), number(o, "valid_loss"), number(o, "valid_bpb")};
+            out->valid[out->nvalid++] =
+                (struct gw_history_valid){step_of(o), number(o, "valid_loss"),
+                                          number(o, "valid_bpb"), number(o, "valid_accuracy")};
         else if (o)
             out->steps[out->nsteps++] = step_from(o);
         json_decref(o);

@@ -17,7 +17,11 @@ typedef struct gw_metrics_step {
     int64_t tokens; /* since the beginning of the run */
     double tokens_per_s, step_s, mfu, data_wait_s;
     double loss_scale; /* 0: left out */
-    int64_t skipped;   /* batches skipped since the step before; 0: left out */
+    /* Rank 0's time in collectives, the part of it during which nothing was computed, and the part
+     * in which it waited for others; comm_s below 0: left out, and the others with it. */
+    double comm_s, comm_exposed_s, comm_wait_s;
+    bool images;     /* tokens counts images, and is called so */
+    int64_t skipped; /* batches skipped since the step before; 0: left out */
 } gw_metrics_step;
 
 typedef struct gw_metrics gw_metrics;
@@ -28,9 +32,10 @@ GW_WARN_UNUSED gw_status gw_metrics_open(const char *dir, int64_t resumed, gw_me
                                          gw_diags *dg);
 /* Allocates nothing. */
 GW_WARN_UNUSED gw_status gw_metrics_add(gw_metrics *m, const gw_metrics_step *s, gw_diags *dg);
-/* loss NaN: no label was valid. valid_bpb NaN: left out (no tokenizer). */
+/* loss NaN: no label was valid. valid_bpb NaN: left out (no tokenizer). accuracy NaN: left out (not
+ * images). */
 GW_WARN_UNUSED gw_status gw_metrics_valid(gw_metrics *m, int64_t step, double loss, double bpb,
-                                          gw_diags *dg);
+                                          double accuracy, gw_diags *dg);
 GW_WARN_UNUSED gw_status gw_metrics_close(gw_metrics *m, gw_diags *dg);
 
 /* Removes what stands after step `last`, and a last line that a crash cut short. Writes a new file
@@ -43,7 +48,7 @@ typedef struct gw_history {
     int64_t nsteps;
     struct gw_history_valid {
         int64_t step;
-        double loss, bpb; /* NaN where absent */
+        double loss, bpb, accuracy; /* NaN where absent */
     } * valid;
     int64_t nvalid;
 } gw_history;

@@ -21,13 +21,16 @@ void gw_optimes_free(gw_optimes *t);
 /* After a segment ran: takes its ops' times. `micro`: which micro-batch (segment LOOP). */
 void gw_optimes_take(gw_optimes *t, gw_segment seg, int64_t micro);
 
+/* Before a step's PRE: the host waited for data and peers from begin_ns to end_ns (gw_clock_ns). */
+void gw_optimes_host(gw_optimes *t, int64_t begin_ns, int64_t end_ns);
+
 typedef struct gw_optimes_total {
     int64_t ns, runs;
 } gw_optimes_total;
 gw_optimes_total gw_optimes_of(const gw_optimes *t, gw_oid o);
 
-/* Events kept, oldest first: op, start from the beginning of its step, duration; false past the
- * end. `step` counts from 0 for the oldest kept. */
+/* Events kept, oldest first: op, start by gw_clock_ns, duration; false past the end. `step` counts
+ * from 0 for the oldest kept. A step begins with what the host waited for, whose op is GW_NONE. */
 typedef struct gw_optimes_event {
     gw_oid op;
     int step;

@@ -3,18 +3,39 @@
 //
 // Planned figures come from the compiled program (arena bytes, FLOPs of its ops), measured ones
 // from the run (what the executor reserved and bound, the process's Pss, what was launched, how
-// long it took). Times are medians of the steps this process took, without the first where there
-// are more, since that one touches memory for the first time.
+// long it took). What collectives sent is counted by the transport and must equal, to the byte and
+// on every rank, what the program and the formulas of the algorithms say. Times are medians of the
+// steps this process took, without the first where there are more, since that one touches memory
+// for the first time.
 #include "train/report.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/io.h"    /* gw_path_join */
-#include "base/str.h"   /* gw_fmt_bytes */
-#include "base/term.h"  /* gw_table */
-#include "run/memory.h" /* gw_memory_pss */
+#include "base/io.h"     /* gw_path_join */
+#include "base/str.h"    /* gw_fmt_bytes */
+#include "base/term.h"   /* gw_table */
+#include "run/memory.h"  /* gw_memory_pss */
+#include "train/ranks.h" /* gw_ranks_count */
+
+/* ---- words ---- */
+
+const char *gw_report_model_name(const gw_session *s) {
+    if (gw_session_has_images(s)) return gw_runfile_word(s->rf, "model.family");
+    return gw_family_name(s->setup.model.family);
+}
+
+const char *gw_report_step_text(const gw_runfile *rf, char out[80]) {
+    const gw_rf_model *m = &rf->model;
+    if (gw_runfile_has_images(rf))
+        snprintf(out, 80, "%lld images of %lld x %lld x %lld", (long long)rf->train.global_batch,
+                 (long long)m->image, (long long)m->image, (long long)m->channels);
+    else
+        snprintf(out, 80, "%lld sequences of %lld tokens", (long long)rf->train.global_batch,
+                 (long long)rf->train.seq_len);
+    return out;
+}
 
 /* ---- figures ---- */
 
@@ -71,6 +92,30 @@ static void take_plan(gw_report_facts *f, const gw_session *s) {
     gw_ledger_release(&l);
 }
 
+static void take_wire(gw_report_facts *f, const gw_session *s) {
+    gw_coll_traffic planned[GW_COLL_KIND_COUNT];
+    int64_t steps = GW_MAX(INT64_C(1), s->steps_run);
+    f->ranks = gw_ranks_count(s->comm);
+    f->comm_s = f->comm_wait_s = (double)NAN;
+    if (!s->comm) return;
+    f->rank = s->ranks;
+    gw_session_planned_traffic(s, planned);
+    for (int k = 0; k < GW_COLL_KIND_COUNT; k++) {
+        f->wire[k].planned = planned[k];
+        f->wire[k].counted.payload = s->sent[k].payload / steps;
+        f->wire[k].counted.moved = s->sent[k].moved / steps;
+        f->wire[k].remainder = s->sent[k].moved % steps;
+    }
+    if (s->steps_run > 0) {
+        f->comm_s = (double)s->comm_ns * 1e-9 / (double)steps;
+        f->comm_wait_s = (double)s->comm_wait_ns * 1e-9 / (double)steps;
+    }
+    f->sent_as_planned = s->ranks != NULL;
+    for (int r = 0; s->ranks && r < f->ranks; r++)
+        for (int k = 0; k < 2; k++)
+            if (s->ranks[r].sent[k] != s->ranks[r].planned[k]) f->sent_as_planned = false;
+}
+
 gw_report_facts gw_report_facts_of(const gw_session *s, const gw_history *h, const char *run_dir,
                                    gw_arena *a) {
     gw_report_facts f = {.name = last_part(run_dir, a),
@@ -81,20 +126,26 @@ gw_report_facts gw_report_facts_of(const gw_session *s, const gw_history *h, con
                          .parameters = gw_model_count(&s->setup.model),
                          .valid_loss = (double)NAN,
                          .valid_bpb = (double)NAN,
+                         .valid_accuracy = (double)NAN,
+                         .images = gw_session_has_images(s),
                          .loss = (double)NAN};
     take_plan(&f, s);
+    take_wire(&f, s);
     double per_token = gw_model_flops_per_token(&s->setup.model, s->rf->train.seq_len, false);
     int64_t ran = s->times ? gw_optimes_steps(s->times) : 0;
     f.measured_flops = ran > 0 ? gw_optimes_flops(s->times) / (double)ran : (double)NAN;
     f.peak_flops =
         gw_report_peak_flops(&s->setup.machine, s->setup.train.compute, a, &f.peak_source);
-    f.least_step_s = f.planned_flops / f.peak_flops;
+    f.least_step_s = f.planned_flops / f.peak_flops; /* rank 0's part by rank 0's peak */
+    f.peak_flops *= f.ranks;
+    if (f.ranks > 1) f.peak_source = gw_arena_printf(a, "%d ranks x %s", f.ranks, f.peak_source);
     take_times(&f, h, s->resumed, a);
     f.mfu = per_token * f.tokens_per_s / f.peak_flops;
     if (h->nsteps > 0) f.loss = h->steps[h->nsteps - 1].loss;
     if (h->nvalid > 0) {
         f.valid_loss = h->valid[h->nvalid - 1].loss;
         f.valid_bpb = h->valid[h->nvalid - 1].bpb;
+        f.valid_accuracy = h->valid[h->nvalid - 1].accuracy;
     }
     return f;
 }
@@ -109,16 +160,63 @@ static void set_int(json_t *o, const char *key, int64_t x) {
 
 static void set_real(json_t *o, const char *key, double x) { json_object_set_new(o, key, real(x)); }
 
+static json_t *wire_json(const gw_report_facts *f, bool counted) {
+    json_t *o = json_object();
+    for (int k = 0; k < GW_COLL_KIND_COUNT; k++) {
+        const gw_report_wire *w = &f->wire[k];
+        const gw_coll_traffic *t = counted ? &w->counted : &w->planned;
+        if (w->planned.moved == 0 && w->counted.moved == 0) continue;
+        json_t *one = json_object();
+        set_int(one, "payload_bytes", t->payload);
+        set_int(one, "moved_bytes", t->moved);
+        json_object_set_new(o, gw_coll_kind_name((gw_coll_kind)k), one);
+    }
+    return o;
+}
+
+static json_t *rank_json(const gw_session_rank *r, int number) {
+    json_t *o = json_object();
+    set_int(o, "rank", number);
+    set_int(o, "planned_arena_bytes", r->planned_arena_bytes);
+    set_int(o, "arena_bytes", r->arena_bytes);
+    set_int(o, "process_bytes", r->process_bytes);
+    set_int(o, "planned_payload_bytes", r->planned[0]);
+    set_int(o, "planned_moved_bytes", r->planned[1]);
+    set_int(o, "payload_bytes", r->sent[0]);
+    set_int(o, "moved_bytes", r->sent[1]);
+    set_real(o, "comm_s", (double)r->comm_ns * 1e-9);
+    set_real(o, "comm_wait_s", (double)r->comm_wait_ns * 1e-9);
+    return o;
+}
+
+/* wire: of a step, rank 0. ranks: of all steps of this process. */
+static void set_ranks(json_t *o, const gw_report_facts *f, json_t *planned, json_t *measured) {
+    json_t *list = json_array();
+    set_int(o, "ranks", f->ranks);
+    json_object_set_new(planned, "wire", wire_json(f, false));
+    json_object_set_new(measured, "wire", wire_json(f, true));
+    set_real(measured, "comm_s", f->comm_s);
+    set_real(measured, "comm_exposed_s", f->comm_s);
+    set_real(measured, "comm_wait_s", f->comm_wait_s);
+    json_object_set_new(o, "wire_as_planned", json_boolean(f->sent_as_planned));
+    for (int r = 0; f->rank && r < f->ranks; r++)
+        json_array_append_new(list, rank_json(&f->rank[r], r));
+    json_object_set_new(o, "by_rank", list);
+}
+
 json_t *gw_report_summary_json(const gw_report_facts *f) {
     json_t *o = json_object(), *planned = json_object(), *measured = json_object();
     json_object_set_new(o, "name", json_string(f->name));
     json_object_set_new(o, "status", json_string(f->status));
     set_int(o, "steps", f->steps);
-    set_int(o, "tokens", f->tokens);
+    set_int(o, f->images ? "images" : "tokens", f->tokens);
     set_int(o, "parameters", f->parameters);
     set_real(o, "loss", f->loss);
     set_real(o, "valid_loss", f->valid_loss);
-    set_real(o, "valid_bpb", f->valid_bpb);
+    if (f->images)
+        set_real(o, "valid_accuracy", f->valid_accuracy);
+    else
+        set_real(o, "valid_bpb", f->valid_bpb);
     set_int(planned, "arena_bytes", f->planned_arena_bytes);
     set_int(planned, "arena_lower_bound_bytes", f->lower_bound_bytes);
     set_int(planned, "process_bytes", f->planned_process_bytes);
@@ -130,10 +228,11 @@ json_t *gw_report_summary_json(const gw_report_facts *f) {
     set_int(measured, "program_bytes_before_arena", f->program_bytes);
     set_real(measured, "flops", f->measured_flops);
     set_real(measured, "step_s", f->step_s);
-    set_real(measured, "tokens_per_s", f->tokens_per_s);
+    set_real(measured, f->images ? "images_per_s" : "tokens_per_s", f->tokens_per_s);
     set_real(measured, "data_wait_s", f->data_wait_s);
     set_real(measured, "mfu", f->mfu);
     set_real(measured, "seconds", f->seconds);
+    if (f->ranks > 1) set_ranks(o, f, planned, measured);
     json_object_set_new(o, "planned", planned);
     json_object_set_new(o, "measured", measured);
     set_real(o, "peak_flops", f->peak_flops);
@@ -165,6 +264,42 @@ static const char *off_text(gw_arena *a, double planned, double measured) {
     return measured == planned ? "equal" : gw_arena_printf(a, "%+.1f %%", off);
 }
 
+static void add_wire_rows(gw_table *t, const gw_report_facts *f, gw_arena *a) {
+    for (int k = 0; k < GW_COLL_KIND_COUNT; k++) {
+        const gw_report_wire *w = &f->wire[k];
+        if (w->planned.moved == 0 && w->counted.moved == 0) continue;
+        const char *name = gw_coll_kind_name((gw_coll_kind)k);
+        gw_table_row(t, gw_arena_printf(a, "%s, payload", name),
+                     bytes_text(a, w->planned.payload, true),
+                     bytes_text(a, w->counted.payload, true),
+                     off_text(a, (double)w->planned.payload, (double)w->counted.payload));
+        gw_table_row(t, gw_arena_printf(a, "%s, moved", name),
+                     bytes_text(a, w->planned.moved, true), bytes_text(a, w->counted.moved, true),
+                     off_text(a, (double)w->planned.moved, (double)w->counted.moved));
+    }
+    if (isfinite(f->comm_s))
+        gw_table_row(t, "in collectives", "",
+                     gw_arena_printf(a, "%s, %s of it waiting", time_text(a, "", f->comm_s),
+                                     time_text(a, "", f->comm_wait_s)),
+                     "");
+}
+
+/* The figures above are rank 0's; this is about all of them. */
+static void print_ranks(const gw_report_facts *f, FILE *out) {
+    int64_t most = 0, least = INT64_MAX;
+    char lo[32], hi[32];
+    if (!f->rank) return;
+    for (int r = 0; r < f->ranks; r++) {
+        most = GW_MAX(most, f->rank[r].process_bytes);
+        least = GW_MIN(least, f->rank[r].process_bytes);
+    }
+    fprintf(out, "figures of rank 0; process memory of the %d ranks is %s to %s\n", f->ranks,
+            gw_fmt_bytes(lo, least), gw_fmt_bytes(hi, most));
+    fprintf(out, "bytes sent, payload and moved: %s\n",
+            f->sent_as_planned ? "equal to the plan on every rank"
+                               : "NOT those of the plan on every rank (summary.json: by_rank)");
+}
+
 void gw_report_table(const gw_report_facts *f, FILE *out) {
     gw_arena a = {0};
     gw_table *t = gw_table_new("lrrr");
@@ -180,12 +315,15 @@ void gw_report_table(const gw_report_facts *f, FILE *out) {
                  off_text(&a, f->planned_flops, f->measured_flops));
     gw_table_row(t, "time of a step", time_text(&a, "at least ", f->least_step_s),
                  time_text(&a, "", f->step_s), "");
+    if (f->ranks > 1) add_wire_rows(t, f, &a);
     gw_table_print(t, out, "");
     gw_table_free(t);
+    if (f->ranks > 1) print_ranks(f, out);
     if (isfinite(f->mfu)) {
         char rate[32], peak[32];
-        fprintf(out, "%stokens/s; MFU %.1f %% of %sFLOP/s = %s\n", gw_fmt_si(rate, f->tokens_per_s),
-                f->mfu * 100, gw_fmt_si(peak, f->peak_flops), f->peak_source);
+        fprintf(out, "%s%s/s; MFU %.1f %% of %sFLOP/s = %s\n", gw_fmt_si(rate, f->tokens_per_s),
+                f->images ? "images" : "tokens", f->mfu * 100, gw_fmt_si(peak, f->peak_flops),
+                f->peak_source);
     }
     gw_arena_release(&a);
 }

@@ -11,6 +11,12 @@
 #include "train/metrics.h" /* gw_history */
 #include "train/session.h" /* gw_session */
 
+/* Bytes that rank 0 sends in a step by one kind of collective. */
+typedef struct gw_report_wire {
+    gw_coll_traffic planned, counted;
+    int64_t remainder; /* bytes moved that do not divide by the steps: 0 where counted is exact */
+} gw_report_wire;
+
 /* The figures of one run, planned beside measured. */
 typedef struct gw_report_facts {
     const char *name;   /* of the run: its directory's last part */
@@ -35,12 +41,27 @@ typedef struct gw_report_facts {
     const char *peak_source; /* the arithmetic */
 
     double loss, valid_loss, valid_bpb; /* latest; NaN where there is none */
+    double valid_accuracy;              /* of a net for images; NaN otherwise */
+    bool images;                        /* what is counted as tokens is images */
+
+    /* Several ranks. Planned and measured figures above are those of rank 0; peak_flops is of all.
+     */
+    int ranks;
+    const gw_session_rank *rank; /* [ranks]; NULL before the ranks have met */
+    gw_report_wire wire[GW_COLL_KIND_COUNT];
+    double comm_s, comm_wait_s; /* of rank 0's step, mean; NaN without */
+    bool sent_as_planned;       /* on every rank, payload and moved, to the byte */
 } gw_report_facts;
 
 /* The machine's peak for products in the session's compute dtype: cores x frequency x FLOPs a cycle
  * of the instruction set. Nothing is measured. *source gets the arithmetic as text. */
 double gw_report_peak_flops(const gw_machine *m, gw_dtype compute, gw_arena *a,
                             const char **source);
+
+/* "llama", "resnet18". */
+const char *gw_report_model_name(const gw_session *s);
+/* What a step takes: "16 sequences of 512 tokens", "32 images of 224 x 224 x 3". */
+const char *gw_report_step_text(const gw_runfile *rf, char out[80]);
 
 /* The facts of a session that has run (or not yet: measured fields NaN or 0). */
 gw_report_facts gw_report_facts_of(const gw_session *s, const gw_history *h, const char *run_dir,

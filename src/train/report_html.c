@@ -72,8 +72,11 @@ static void add_tiles(gw_str *out, const gw_report_facts *f, gw_arena *a) {
         tile(out, gw_arena_printf(a, "%.3f", f->valid_loss), "held-out loss");
     if (isfinite(f->valid_bpb))
         tile(out, gw_arena_printf(a, "%.3f", f->valid_bpb), "held-out bits a byte");
+    if (isfinite(f->valid_accuracy))
+        tile(out, gw_arena_printf(a, "%.2f %%", 100 * f->valid_accuracy), "held-out right");
     if (isfinite(f->tokens_per_s))
-        tile(out, gw_arena_printf(a, "%s", gw_fmt_si(si, f->tokens_per_s)), "tokens a second");
+        tile(out, gw_arena_printf(a, "%s", gw_fmt_si(si, f->tokens_per_s)),
+             f->images ? "images a second" : "tokens a second");
     if (isfinite(f->mfu)) tile(out, gw_arena_printf(a, "%.1f %%", f->mfu * 100), "MFU");
     tile(out, gw_fmt_bytes(si, f->measured_process_bytes), "process memory");
     tile(out, gw_arena_printf(a, "%" PRId64 "/%" PRId64, f->steps, f->planned_steps),
@@ -125,22 +128,24 @@ static columns columns_of(const gw_history *h, gw_arena *a) {
     return c;
 }
 
-static void add_curves(gw_str *out, const gw_history *h, gw_arena *a) {
+static void add_curves(gw_str *out, const gw_history *h, bool images, gw_arena *a) {
+    const char *unit = images ? "Images" : "Tokens";
     columns c = columns_of(h, a);
     gw_curve loss[] = {{"each step", "c1 faint", c.step, c.loss, c.n, false},
                        {"mean", "c1", c.step, c.smooth, c.n, false},
                        {"held out", "c2", c.valid_step, c.valid, c.nvalid, true}};
     gw_curve lr[] = {{"lr", "c1", c.step, c.lr, c.n, false}};
-    gw_curve rate[] = {{"tokens/s", "c1", c.step, c.rate, c.n, false}};
+    gw_curve rate[] = {{images ? "images/s" : "tokens/s", "c1", c.step, c.rate, c.n, false}};
     gw_str_add(out, "<div class=\"card\"><p class=\"keys\"><i class=\"c1 thin\"></i>each step"
                     "<i class=\"c1\"></i>mean");
     if (c.nvalid > 0) gw_str_add(out, "<i class=\"round\"></i>held out");
-    gw_str_add(out, "</p><h2>Loss, nats a token</h2>");
+    gw_str_printf(out, "</p><h2>Loss, nats %s</h2>", images ? "an image" : "a token");
     gw_svg_lines(out, "loss over steps", loss, 3, GW_AXIS_PLAIN, false, 1000, 300);
     gw_str_add(out, "</div><div class=\"two\"><div class=\"card\"><h2>Learning rate</h2>");
     gw_svg_lines(out, "learning rate over steps", lr, 1, GW_AXIS_PLAIN, true, 490, 210);
-    gw_str_add(out, "</div><div class=\"card\"><h2>Tokens a second</h2>");
-    gw_svg_lines(out, "tokens a second over steps", rate, 1, GW_AXIS_SI, true, 490, 210);
+    gw_str_printf(out, "</div><div class=\"card\"><h2>%s a second</h2>", unit);
+    gw_svg_lines(out, images ? "images a second over steps" : "tokens a second over steps", rate, 1,
+                 GW_AXIS_SI, true, 490, 210);
     gw_str_add(out, "</div></div>");
 }
 
@@ -154,6 +159,25 @@ static void row(gw_str *out, const char *what, const char *planned, const char *
     else if (isfinite(ratio))
         gw_str_printf(out, "%+.1f %%", (ratio - 1) * 100);
     gw_str_add(out, "</td></tr>");
+}
+
+static void add_wire(gw_str *out, const gw_report_facts *f) {
+    char a[40], b[40];
+    gw_str cells[3] = {{0}, {0}, {0}};
+    for (int k = 0; k < 2 * GW_COLL_KIND_COUNT; k++) {
+        const gw_report_wire *w = &f->wire[k / 2];
+        if (w->planned.moved == 0 && w->counted.moved == 0) continue;
+        int64_t planned = k % 2 ? w->planned.moved : w->planned.payload;
+        int64_t counted = k % 2 ? w->counted.moved : w->counted.payload;
+        for (int i = 0; i < 3; i++) gw_str_clear(&cells[i]);
+        gw_str_printf(&cells[0], "%s of a step, %s", gw_coll_kind_name((gw_coll_kind)(k / 2)),
+                      k % 2 ? "moved" : "payload");
+        gw_str_printf(&cells[1], "%s bytes", gw_fmt_count(a, planned));
+        gw_str_printf(&cells[2], "%s bytes", gw_fmt_count(b, counted));
+        row(out, gw_str_c(&cells[0]), gw_str_c(&cells[1]), gw_str_c(&cells[2]),
+            (double)counted / (double)planned);
+    }
+    for (int i = 0; i < 3; i++) gw_str_release(&cells[i]);
 }
 
 static void add_planned(gw_str *out, const gw_report_facts *f) {
@@ -181,6 +205,7 @@ static void add_planned(gw_str *out, const gw_report_facts *f) {
     gw_str_printf(&counts[0], "at least %s", gw_fmt_seconds(a, f->least_step_s));
     row(out, "time of a step", gw_str_c(&counts[0]),
         isfinite(f->step_s) ? gw_fmt_seconds(b, f->step_s) : "-", (double)NAN);
+    add_wire(out, f);
     gw_str_add(out, "</tbody></table><p class=\"foot\">Process memory is planned as the program "
                     "before its arena (");
     gw_str_printf(out,
@@ -255,13 +280,14 @@ static void add_ops(gw_str *out, const gw_session *s, gw_arena *a) {
     }
     gw_str_add(out, "</tbody></table><p class=\"foot\">F forward, B input gradient, W weight "
                     "gradient, BW both, O optimizer "
-                    "and frame. trace.json has the last steps op by op.</p></div>");
+                    "and frame. The trace (trace.json, or one file a rank) has the last steps op "
+                    "by op.</p></div>");
 }
 
 /* ---- the page ---- */
 
 static void add_head(gw_str *out, const gw_session *s, const gw_report_facts *f) {
-    char si[32], time[32];
+    char si[32], time[32], step[80];
     gw_str_add(
         out,
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
@@ -270,15 +296,13 @@ static void add_head(gw_str *out, const gw_session *s, const gw_report_facts *f)
     gw_str_printf(out, " - gradwright</title><style>%s%s</style></head><body><main><h1>", style,
                   style_more);
     gw_html_text(out, f->name);
-    gw_str_printf(out,
-                  "</h1><p class=\"sub\">%s, %sparameters; %s, %s; %" PRId64
-                  " sequences of %" PRId64 " tokens a step; %d thread%s on %s; %s</p>",
-                  gw_family_name(s->setup.model.family), gw_fmt_si(si, (double)f->parameters),
-                  gw_runfile_word(s->rf, "optimizer.name"),
-                  gw_runfile_word(s->rf, "precision.compute"), s->rf->train.global_batch,
-                  s->rf->train.seq_len, s->setup.machine.threads,
-                  s->setup.machine.threads == 1 ? "" : "s", gw_isa_name(s->setup.machine.isa),
-                  gw_clock_iso(time, gw_clock_wall()));
+    gw_str_printf(
+        out, "</h1><p class=\"sub\">%s, %sparameters; %s, %s; %s a step; %d thread%s on %s; %s</p>",
+        gw_report_model_name(s), gw_fmt_si(si, (double)f->parameters),
+        gw_runfile_word(s->rf, "optimizer.name"), gw_runfile_word(s->rf, "precision.compute"),
+        gw_report_step_text(s->rf, step), s->setup.machine.threads,
+        s->setup.machine.threads == 1 ? "" : "s", gw_isa_name(s->setup.machine.isa),
+        gw_clock_iso(time, gw_clock_wall()));
 }
 
 static void add_config(gw_str *out, const gw_session *s) {
@@ -297,7 +321,7 @@ gw_status gw_report_html(const gw_session *s, const gw_report_facts *f, const gw
     gw_str out = {0};
     add_head(&out, s, f);
     add_tiles(&out, f, &a);
-    add_curves(&out, h, &a);
+    add_curves(&out, h, f->images, &a);
     add_planned(&out, f);
     gw_str_add(&out, "<div class=\"card scroll\"><h2>Memory over the ops of a step</h2>");
     gw_svg_memory(&out, s);

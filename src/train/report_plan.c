@@ -9,8 +9,11 @@ void gw_report_ledger(const gw_session *s, gw_ledger *l) {
                           .report = &s->report,
                           .valid = s->valid.x ? gw_exec_graph(s->valid.x) : NULL,
                           .model = &s->setup.model,
-                          .machine = &s->setup.machine};
-    in.fixed.data_bytes = s->loader ? gw_loader_bytes(s->loader) : 0;
+                          .machine = &s->setup.machine,
+                          .comm = &s->setup.facts.comm};
+    in.fixed.data_bytes = s->loader ? gw_loader_bytes(s->loader)
+                                    : gw_feed_bytes(&s->setup.model, s->rf->train.micro_batch,
+                                                    s->rf->data.valid != NULL);
     gw_ledger_init(l, &in);
 }
 

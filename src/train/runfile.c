@@ -315,6 +315,10 @@ void gw_runfile_release(gw_runfile *rf) {
     memset(rf, 0, sizeof *rf);
 }
 
+bool gw_runfile_has_images(const gw_runfile *rf) {
+    return rf->model.source != GW_RF_PATH && rf->model.family >= GW_RF_RESNET18;
+}
+
 gw_status gw_runfile_check_vocab(const gw_runfile *rf, int64_t tokenizer_vocab, gw_diags *dg) {
     if (rf->model.vocab >= tokenizer_vocab) return GW_OK;
     const char *tokenizer = rf->data.tokenizer ? rf->data.tokenizer : "bytes";
@@ -327,7 +331,8 @@ gw_status gw_runfile_check_vocab(const gw_runfile *rf, int64_t tokenizer_vocab, 
 }
 
 gw_status gw_runfile_resolve(gw_runfile *rf, int64_t tokenizer_vocab, gw_diags *dg) {
-    if (rf->model.source == GW_RF_PATH || tokenizer_vocab == 0) return GW_OK;
+    if (rf->model.source == GW_RF_PATH || tokenizer_vocab == 0 || gw_runfile_has_images(rf))
+        return GW_OK;
     if (rf->model.vocab != 0) return gw_runfile_check_vocab(rf, tokenizer_vocab, dg);
     rf->model.vocab = tokenizer_vocab;
     return GW_OK;

@@ -17,6 +17,8 @@
 #include "base/arena.h" /* gw_arena */
 #include "base/diag.h"  /* gw_status, gw_diags, gw_where */
 #include "base/str.h"   /* gw_str */
+#include "comm/comm.h"  /* gw_wire */
+#include "ir/graph.h"   /* gw_mem */
 
 typedef enum gw_rf_source { GW_RF_FAMILY, GW_RF_PRESET, GW_RF_PATH } gw_rf_source;
 typedef enum gw_rf_family {
@@ -25,8 +27,14 @@ typedef enum gw_rf_family {
     GW_RF_QWEN2,
     GW_RF_QWEN3,
     GW_RF_MISTRAL,
+    GW_RF_RESNET18, /* from here on: nets for images, in the order of gw_model_net_name */
+    GW_RF_RESNET34,
+    GW_RF_RESNET50,
+    GW_RF_RESNET101,
+    GW_RF_RESNET152,
 } gw_rf_family;
 typedef enum gw_rf_rope { GW_RF_ROPE_NONE, GW_RF_ROPE_LINEAR, GW_RF_ROPE_LLAMA3 } gw_rf_rope;
+typedef enum gw_rf_batchnorm { GW_RF_BATCHNORM_LOCAL, GW_RF_BATCHNORM_SYNC } gw_rf_batchnorm;
 typedef enum gw_rf_optimizer { GW_RF_ADAMW, GW_RF_SGD, GW_RF_MUON } gw_rf_optimizer;
 typedef enum gw_rf_schedule {
     GW_RF_CONSTANT,
@@ -37,6 +45,13 @@ typedef enum gw_rf_schedule {
 typedef enum gw_rf_compute { GW_RF_FP32, GW_RF_BF16, GW_RF_FP16 } gw_rf_compute;
 /* How a value is kept: in float32, in precision.compute, or not at all. */
 typedef enum gw_rf_store { GW_RF_STORE_FLOAT32, GW_RF_STORE_COMPUTE, GW_RF_STORE_NONE } gw_rf_store;
+typedef enum gw_rf_reshard {
+    GW_RF_RESHARD_AUTO,
+    GW_RF_RESHARD_TRUE,
+    GW_RF_RESHARD_FALSE
+} gw_rf_reshard;
+typedef enum gw_rf_norm { GW_RF_NORM_EXACT, GW_RF_NORM_DEFERRED } gw_rf_norm;
+typedef enum gw_rf_reduce { GW_RF_REDUCE_AUTO, GW_RF_REDUCE_LAST, GW_RF_REDUCE_EACH } gw_rf_reduce;
 typedef enum gw_rf_recompute {
     GW_RF_RECOMPUTE_NONE,
     GW_RF_RECOMPUTE_SELECTIVE,
@@ -58,7 +73,7 @@ typedef struct gw_rf_pair {
  * none of the dimensions may be set, and their fields mean nothing. */
 typedef struct gw_rf_model {
     gw_rf_source source; /* not a key: which of the next three was given */
-    gw_rf_family family; /* given, or the preset's; numbered like gw_family */
+    gw_rf_family family; /* given, or the preset's; language models are numbered like gw_family */
     const char *preset;  /* or NULL */
     const char *path;    /* Hugging Face directory or .gguf file, or NULL */
     bool load_weights;   /* with path: start from its weights, not only its shape */
@@ -80,10 +95,16 @@ typedef struct gw_rf_model {
     bool attention_bias, mlp_bias;
     double dropout;
     double init_std;
+    /* Nets for images read norm_eps and what follows, and none of the above. */
+    int64_t classes;
+    int64_t image; /* height and width */
+    int64_t channels, width;
+    gw_rf_batchnorm batchnorm;
+    bool broadcast_buffers;
 } gw_rf_model;
 
 typedef struct gw_rf_data {
-    const char *train;     /* Megatron prefix (train.bin, train.idx), or NULL */
+    const char *train;     /* prefix (train.bin, train.idx; of images train/feed.h), or NULL */
     const char *valid;     /* likewise */
     const char *tokenizer; /* a path, or "bytes"; NULL = model.path's own */
     bool pack;
@@ -93,10 +114,10 @@ typedef struct gw_rf_data {
 
 typedef struct gw_rf_train {
     int64_t steps;
-    int64_t micro_batch;  /* sequences per forward pass of a rank */
+    int64_t micro_batch;  /* sequences, or images, per forward pass of a rank */
     int64_t accumulate;   /* micro-batches per step of a rank */
     int64_t global_batch; /* = micro_batch x accumulate x dp, always consistent after load */
-    int64_t seq_len;
+    int64_t seq_len;      /* 1 for images */
     int64_t seed;
     int64_t threads;       /* 0 = auto: the cores this process may use */
     int64_t log_every;     /* steps */
@@ -116,6 +137,7 @@ typedef struct gw_rf_optim {
     double min_lr_ratio;
     double muon_lr, muon_momentum;
     int64_t muon_ns_steps;
+    gw_rf_norm norm;
 } gw_rf_optim;
 
 typedef struct gw_rf_precision {
@@ -130,8 +152,25 @@ typedef struct gw_rf_precision {
 } gw_rf_precision;
 
 typedef struct gw_rf_layout {
-    int64_t dp; /* at least 1 after load */
+    int64_t dp;           /* at least 1 after load */
+    int64_t zero;         /* 0 .. 3 */
+    int64_t dp_replicate; /* divides dp */
+    gw_rf_reshard reshard_after_forward;
+    gw_rf_reduce reduce;
+    int64_t bucket, first_bucket; /* bytes; 0 = one by one */
+    int64_t prefetch;             /* layers */
+    int64_t secondary_shard;      /* ranks; 0 = none */
+    gw_wire weight_wire, gradient_wire;
+    const char *collectives; /* "auto", or the name of an algorithm */
+    const char *calibration; /* a file, or NULL */
+    double timeout;          /* seconds; 0 = auto */
 } gw_rf_layout;
+
+/* Where values lie between their uses. */
+typedef struct gw_rf_offload {
+    gw_mem optimizer, master, parameters;
+    const char *dir; /* for the file of what is on disk */
+} gw_rf_offload;
 
 typedef struct gw_rf_recompute_section {
     gw_rf_recompute policy;
@@ -151,11 +190,14 @@ typedef struct gw_runfile {
     gw_rf_optim optimizer;
     gw_rf_precision precision;
     gw_rf_layout layout;
+    gw_rf_offload offload;
     gw_rf_recompute_section recompute;
     gw_rf_checkpoint checkpoint;
 
     gw_arena arena;           /* owns every string above */
     const char *file;         /* as named in diagnostics */
+    bool dp_auto;             /* layout.dp was not given, or given as auto */
+    int64_t ranks;            /* as told by gw_runfile_set_ranks; 0 = not yet */
     struct gw_rf_mark *marks; /* one per key: was it set, and where */
 } gw_runfile;
 
@@ -169,6 +211,14 @@ GW_WARN_UNUSED gw_status gw_runfile_parse(gw_runfile *rf, const char *name, cons
                                           int64_t len, const char *const *sets, int nsets,
                                           gw_diags *dg);
 void gw_runfile_release(gw_runfile *rf);
+
+/* Tells a loaded run file how many ranks there are: layout.dp auto becomes that, a given one must
+ * equal it, and what hangs on it (batch, replicas) is derived and checked anew. Until this is
+ * called auto is what makes the batch add up, or 1. */
+GW_WARN_UNUSED gw_status gw_runfile_set_ranks(gw_runfile *rf, int64_t ranks, gw_diags *dg);
+
+/* Is the model a net for images? */
+bool gw_runfile_has_images(const gw_runfile *rf);
 
 /* Settles what needs the tokenizer: model.vocab `auto` becomes `tokenizer_vocab`; a model.vocab
  * smaller than it is refused at its line. tokenizer_vocab 0 = unknown (auto stays 0). */
@@ -195,7 +245,8 @@ const char *gw_runfile_word(const gw_runfile *rf, const char *key);
 
 /* Appends the run file as it stands, every key in the table's order, re-readable by
  * gw_runfile_load. With `comments` each key has its unit and meaning, and keys without effect in
- * this configuration appear as comments; otherwise they are left out. */
+ * this configuration appear as comments; otherwise they are left out. While the ranks are not
+ * known, a layout.dp that is auto stays that, and what is derived from it is left out. */
 void gw_runfile_yaml(const gw_runfile *rf, bool comments, gw_str *out);
 /* The same as one JSON object of sections; keys without effect are left out. */
 void gw_runfile_json(const gw_runfile *rf, gw_str *out);

@@ -13,6 +13,7 @@
 // given. What needs other files (the tokenizer, a model directory) is left to those who read them.
 #include <string.h> /* strchr */
 
+#include "base/panic.h"        /* GW_ASSERT */
 #include "model/model.h"       /* gw_model_preset, gw_model_defaults */
 #include "train/runfile_key.h" /* gw_rf_keys */
 
@@ -35,16 +36,31 @@ static bool may_be_other_than(const gw_runfile *rf, gw_rf_family f) {
     return !family_known(rf) || rf->model.family != f;
 }
 
+/* A net for images? False also when nobody knows. */
+static bool is_of_images(const gw_runfile *rf) {
+    return family_known(rf) && gw_runfile_has_images(rf);
+}
+
 #define ALWAYS    true
+#define OF_TEXT   (!is_of_images(rf))
+#define TEXT_DIMS (HAS_DIMS && OF_TEXT)
+#define IMAGES    (HAS_DIMS && (is_of_images(rf) || !family_known(rf)))
 #define FROM_PATH (rf->model.source == GW_RF_PATH)
 #define HAS_DIMS  (rf->model.source != GW_RF_PATH)
 #define MAY_BE(f) may_be(rf, f)
 #define NOT(f)    may_be_other_than(rf, f)
 #define ROPE_LLAMA3                                                                                \
-    (HAS_DIMS && NOT(GW_RF_GPT2) && rf->model.rope_scaling.type == GW_RF_ROPE_LLAMA3)
-#define PURE_BF16     (rf->precision.compute == GW_RF_BF16 && rf->precision.master == GW_RF_STORE_NONE)
-#define MIXED         (rf->precision.compute != GW_RF_FP32)
-#define KEPT(field)   (MIXED || rf->precision.field == GW_RF_STORE_FLOAT32)
+    (TEXT_DIMS && NOT(GW_RF_GPT2) && rf->model.rope_scaling.type == GW_RF_ROPE_LLAMA3)
+#define PURE_BF16   (rf->precision.compute == GW_RF_BF16 && rf->precision.master == GW_RF_STORE_NONE)
+#define MIXED       (rf->precision.compute != GW_RF_FP32)
+#define KEPT(field) (MIXED || rf->precision.field == GW_RF_STORE_FLOAT32)
+#define SHARDS      (rf->layout.zero > 0)
+#define RESHARDS    (rf->layout.zero == 3 && rf->layout.reshard_after_forward != GW_RF_RESHARD_FALSE)
+#define HAS_STATES  (rf->optimizer.name != GW_RF_SGD || rf->optimizer.momentum > 0)
+#define HAS_MASTER  (MIXED && rf->precision.master == GW_RF_STORE_FLOAT32)
+#define TO_DISK                                                                                    \
+    (rf->offload.optimizer == GW_MEM_DISK || rf->offload.master == GW_MEM_DISK ||                  \
+     rf->offload.parameters == GW_MEM_DISK)
 #define DYNAMIC_SCALE (rf->precision.compute == GW_RF_FP16 && rf->precision.loss_scale == 0.0)
 
 bool gw_rf_effective(const gw_runfile *rf, int key) {
@@ -93,10 +109,25 @@ static void unknown_preset(gw_runfile *rf, gw_diags *dg) {
         limit = d;
         best = name;
     }
+    for (int i = 0; (name = gw_model_net_name(i)) != NULL; i++) {
+        gw_str_printf(&all, ", %s", name);
+        int d = gw_str_distance(name, rf->model.preset);
+        if (d >= limit) continue;
+        limit = d;
+        best = name;
+    }
     gw_diag_detail(dg, g, "%s", gw_str_c(&all));
     if (best) gw_diag_hint(dg, g, "did you mean %s?", best);
     gw_str_release(&all);
     rf->marks[gw_rf_key_find("model.preset")].bad = true;
+}
+
+/* The net for images of this name. */
+static gw_rf_family net_family(const char *name) {
+    int i = 0;
+    while (gw_model_net_name(i) && !gw_str_eq(gw_model_net_name(i), name)) i++;
+    GW_ASSERT(gw_model_net_name(i));
+    return (gw_rf_family)((int)GW_RF_RESNET18 + i);
 }
 
 static void settle_preset(gw_runfile *rf, gw_diags *dg) {
@@ -106,7 +137,8 @@ static void settle_preset(gw_runfile *rf, gw_diags *dg) {
         unknown_preset(rf, dg);
         return;
     }
-    rf->model.family = (gw_rf_family)m.family;
+    rf->model.family =
+        m.family == GW_FAMILY_RESNET ? net_family(rf->model.preset) : (gw_rf_family)m.family;
     if (!is_set(rf, "model.rope_scaling.type")) /* conditions of the table hang on it */
         rf->model.rope_scaling.type = m.rope_scaling == GW_ROPE_LINEAR   ? GW_RF_ROPE_LINEAR
                                       : m.rope_scaling == GW_ROPE_LLAMA3 ? GW_RF_ROPE_LLAMA3
@@ -228,6 +260,13 @@ static void fill_switches(gw_runfile *rf, const gw_model *from) {
     if (!is_set(rf, "model.tie_embeddings")) m->tie_embeddings = from->tie;
     if (!is_set(rf, "model.attention_bias")) m->attention_bias = from->qkv_bias;
     if (!is_set(rf, "model.mlp_bias")) m->mlp_bias = from->mlp_bias;
+}
+
+/* What the tables of language models would say of a net for images. */
+static void derive_images(gw_runfile *rf) {
+    if (!is_set(rf, "model.norm_eps"))
+        rf->model.norm_eps = gw_model_defaults(GW_FAMILY_RESNET).norm_eps;
+    rf->train.seq_len = 1;
 }
 
 static void derive_family(gw_runfile *rf, gw_diags *dg) {
@@ -375,14 +414,99 @@ static void check_schedule(gw_runfile *rf, gw_diags *dg) {
     }
 }
 
-static void check_layout(gw_runfile *rf, gw_diags *dg) {
-    if (rf->layout.dp == 0) rf->layout.dp = 1; /* auto: all the ranks there are */
-    if (rf->layout.dp == 1) return;
-    gw_diag *g =
-        gw_runfile_error(rf, dg, "layout.dp", "config-layout",
-                         "layout.dp is %lld: this build runs one rank", (long long)rf->layout.dp);
-    gw_diag_hint(dg, g, "write layout.dp: 1; train.accumulate gives the same global batch");
+/* Ranks are not known: what makes the batch add up, if everything else of it is given. */
+static int64_t guess_dp(const gw_runfile *rf) {
+    const gw_rf_train *t = &rf->train;
+    int64_t one = 0;
+    if (!given_well(rf, "train.global_batch") || !given_well(rf, "train.micro_batch") ||
+        !given_well(rf, "train.accumulate") ||
+        __builtin_mul_overflow(t->micro_batch, t->accumulate, &one) || t->global_batch % one != 0)
+        return 1;
+    return GW_MIN(GW_MAX(INT64_C(1), t->global_batch / one), (int64_t)(1 << 20));
+}
+
+static void check_ranks(gw_runfile *rf, int64_t ranks, gw_diags *dg) {
+    int64_t dp = rf->layout.dp;
+    if (ranks == 0 || dp == ranks || is_bad(rf, "layout.dp")) return;
+    gw_diag *g = gw_runfile_error(
+        rf, dg, "layout.dp", "config-layout", "layout.dp is %lld, and there %s %lld rank%s",
+        (long long)dp, ranks == 1 ? "is" : "are", (long long)ranks, ranks == 1 ? "" : "s");
+    gw_diag_hint(dg, g, "start %lld (--ranks %lld, or mpirun -n %lld), or write layout.dp: auto",
+                 (long long)dp, (long long)dp, (long long)dp);
     rf->marks[gw_rf_key_find("layout.dp")].bad = true;
+}
+
+static void check_replicas(const gw_runfile *rf, gw_diags *dg) {
+    const gw_rf_layout *l = &rf->layout;
+    if (is_bad(rf, "layout.dp_replicate") || is_bad(rf, "layout.dp") ||
+        l->dp % l->dp_replicate == 0)
+        return;
+    bool known = !rf->dp_auto || l->dp > 1; /* else the ranks are still to be told */
+    if (!known) return;
+    gw_diag *g = gw_runfile_error(rf, dg, "layout.dp_replicate", "config-layout",
+                                  "layout.dp_replicate %lld does not divide the %lld "
+                                  "data-parallel ranks",
+                                  (long long)l->dp_replicate, (long long)l->dp);
+    gw_diag_hint(dg, g, "dp_replicate copies of dp / dp_replicate ranks make up all of them");
+}
+
+/* Ranks: 0 = not known. */
+static void check_layout(gw_runfile *rf, int64_t ranks, gw_diags *dg) {
+    if (rf->layout.dp == 0) rf->dp_auto = true;
+    if (rf->dp_auto) rf->layout.dp = ranks > 0 ? ranks : guess_dp(rf);
+    check_ranks(rf, ranks, dg);
+    check_replicas(rf, dg);
+}
+
+static void check_buckets(gw_runfile *rf, gw_diags *dg) {
+    gw_rf_layout *l = &rf->layout;
+    if (!is_set(rf, "layout.first_bucket")) l->first_bucket = GW_MIN(INT64_C(1) << 20, l->bucket);
+    if (l->first_bucket <= l->bucket || is_bad(rf, "layout.bucket") ||
+        is_bad(rf, "layout.first_bucket"))
+        return;
+    gw_diag *g = gw_runfile_error(rf, dg, "layout.first_bucket", "config-layout",
+                                  "layout.first_bucket is larger than layout.bucket");
+    gw_diag_hint(dg, g, "it is there to begin communication early: make it the smaller one");
+}
+
+/* Whole weights that are their own master are gathered into their home: a lossy wire would round
+ * the weights themselves, every step. */
+static void check_weight_wire(gw_runfile *rf, gw_diags *dg) {
+    int zero = (int)rf->layout.zero;
+    bool master =
+        rf->precision.compute != GW_RF_FP32 && rf->precision.master == GW_RF_STORE_FLOAT32;
+    if (zero < 1 || zero > 2 || master || rf->layout.weight_wire == GW_WIRE_SAME ||
+        is_bad(rf, "layout.weight_wire"))
+        return;
+    gw_diag *g = gw_runfile_error(rf, dg, "layout.weight_wire", "config-layout",
+                                  "layout.weight_wire would round the weights themselves: with "
+                                  "layout.zero %d and no master copy they have no other home",
+                                  zero);
+    gw_diag_hint(dg, g,
+                 "write layout.zero: 3, or a precision with a float32 master, or "
+                 "layout.weight_wire: same");
+}
+
+static void check_zero(gw_runfile *rf, gw_diags *dg) {
+    if (is_bad(rf, "layout.zero") || is_bad(rf, "optimizer.name")) return;
+    if (rf->layout.zero > 0 && rf->optimizer.name == GW_RF_MUON) {
+        gw_diag *g = gw_runfile_error(rf, dg, "layout.zero", "config-layout",
+                                      "layout.zero %lld cuts matrices into flat parts, and muon "
+                                      "needs them whole",
+                                      (long long)rf->layout.zero);
+        gw_diag_hint(dg, g, "write layout.zero: 0, or optimizer.name: adamw");
+        rf->marks[gw_rf_key_find("layout.zero")].bad = true;
+    }
+    check_weight_wire(rf, dg);
+    gw_wire w = rf->layout.gradient_wire;
+    if (rf->layout.zero > 0 || (w != GW_WIRE_INT8 && w != GW_WIRE_INT4) ||
+        is_bad(rf, "layout.gradient_wire"))
+        return;
+    gw_diag *g = gw_runfile_error(rf, dg, "layout.gradient_wire", "config-layout",
+                                  "layout.gradient_wire %s needs gradients that are scattered",
+                                  w == GW_WIRE_INT8 ? "int8" : "int4");
+    gw_diag_detail(dg, g, "an all-reduce would round the sums a second time on their way back");
+    gw_diag_hint(dg, g, "write layout.zero: 1, 2 or 3, or layout.gradient_wire: bf16");
 }
 
 static void check_recompute(const gw_runfile *rf, gw_diags *dg) {
@@ -412,18 +536,51 @@ static void check_precision(gw_runfile *rf, gw_diags *dg) {
     gw_diag_hint(dg, g, "write precision.master: float32, or precision.compute: bf16");
 }
 
+/* What names parts that a net for images has not. */
+static void check_images(const gw_runfile *rf, gw_diags *dg) {
+    if (!is_of_images(rf)) return;
+    if (rf->optimizer.name == GW_RF_MUON && !is_bad(rf, "optimizer.name")) {
+        gw_diag *g = gw_runfile_error(rf, dg, "optimizer.name", "config-value",
+                                      "muon is for the hidden matrices of language models, and a "
+                                      "net of convolutions has none");
+        gw_diag_hint(dg, g, "write optimizer.name: sgd, as residual nets are trained, or adamw");
+    }
+    if (rf->recompute.policy == GW_RF_RECOMPUTE_SELECTIVE && !is_bad(rf, "recompute.policy")) {
+        gw_diag *g = gw_runfile_error(rf, dg, "recompute.policy", "config-value",
+                                      "recompute.policy selective is attention, and a net of "
+                                      "convolutions has none");
+        gw_diag_hint(dg, g, "write recompute.policy: full, or name ops, such as [relu, batchnorm]");
+    }
+}
+
 void gw_rf_derive_and_check(gw_runfile *rf, gw_diags *dg) {
     settle_source(rf, dg);
     refuse_ineffective(rf, dg);
-    check_layout(rf, dg);
-    derive_lengths(rf, dg);
-    if (rf->model.source == GW_RF_FAMILY && family_known(rf)) derive_family(rf, dg);
-    if (rf->model.source == GW_RF_PRESET && family_known(rf)) derive_preset(rf, dg);
+    check_layout(rf, 0, dg);
+    check_buckets(rf, dg);
+    check_zero(rf, dg);
+    bool images = is_of_images(rf);
+    if (images)
+        derive_images(rf);
+    else
+        derive_lengths(rf, dg);
+    if (rf->model.source == GW_RF_FAMILY && family_known(rf) && !images) derive_family(rf, dg);
+    if (rf->model.source == GW_RF_PRESET && family_known(rf) && !images) derive_preset(rf, dg);
+    check_images(rf, dg);
     check_rope(rf, dg);
     if (!is_set(rf, "data.tokenizer"))
-        rf->data.tokenizer = rf->model.source == GW_RF_PATH ? NULL : "bytes";
+        rf->data.tokenizer = rf->model.source == GW_RF_PATH || images ? NULL : "bytes";
     derive_batch(rf, dg);
     check_schedule(rf, dg);
     check_recompute(rf, dg);
     check_precision(rf, dg);
+}
+
+gw_status gw_runfile_set_ranks(gw_runfile *rf, int64_t ranks, gw_diags *dg) {
+    int before = dg ? dg->nerrors : 0;
+    GW_ASSERT(ranks >= 1 && dg);
+    rf->ranks = ranks;
+    check_layout(rf, ranks, dg);
+    derive_batch(rf, dg);
+    return dg->nerrors > before ? GW_ERR_CONFIG : GW_OK;
 }

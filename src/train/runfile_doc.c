@@ -80,7 +80,8 @@ static void add_description(const gw_rf_key *k, gw_str *out) {
 /* A literal default is YAML; bare words become JSON strings, the rest is JSON already. */
 static void add_default(const gw_rf_key *k, gw_str *out) {
     if (!*k->fallback || gw_rf_is_derived(k)) return;
-    bool word = k->type == GW_RF_T_ENUM || gw_str_eq(k->fallback, k->check.word);
+    bool word = k->type == GW_RF_T_ENUM || k->type == GW_RF_T_TEXT || k->type == GW_RF_T_BYTES ||
+                gw_str_eq(k->fallback, k->check.word);
     gw_str_add(out, ", \"default\": ");
     if (word)
         gw_rf_add_json_string(out, k->fallback);
@@ -204,6 +205,8 @@ void gw_runfile_key_words(const char *key, gw_str *out) {
     const char *preset;
     for (int j = 0; gw_str_eq(key, "model.preset") && (preset = gw_model_preset_name(j)); j++)
         gw_str_printf(out, "%s%s", j ? " " : "", preset);
+    for (int j = 0; gw_str_eq(key, "model.preset") && (preset = gw_model_net_name(j)); j++)
+        gw_str_printf(out, " %s", preset);
     for (const gw_rf_name *n = k->check.names; n && n->name; n++)
         gw_str_printf(out, "%s%s", n == k->check.names ? "" : " ", n->name);
 }

@@ -12,9 +12,19 @@
 
 // ------------------------------------------------------------------ enumerations
 
-static const gw_rf_name gw_rf_family_names[] = {{"gpt2", GW_RF_GPT2},       {"llama", GW_RF_LLAMA},
-                                                {"qwen2", GW_RF_QWEN2},     {"qwen3", GW_RF_QWEN3},
-                                                {"mistral", GW_RF_MISTRAL}, {NULL, 0}};
+static const gw_rf_name gw_rf_family_names[] = {{"gpt2", GW_RF_GPT2},
+                                                {"llama", GW_RF_LLAMA},
+                                                {"qwen2", GW_RF_QWEN2},
+                                                {"qwen3", GW_RF_QWEN3},
+                                                {"mistral", GW_RF_MISTRAL},
+                                                {"resnet18", GW_RF_RESNET18},
+                                                {"resnet34", GW_RF_RESNET34},
+                                                {"resnet50", GW_RF_RESNET50},
+                                                {"resnet101", GW_RF_RESNET101},
+                                                {"resnet152", GW_RF_RESNET152},
+                                                {NULL, 0}};
+static const gw_rf_name gw_rf_batchnorm_names[] = {
+    {"local", GW_RF_BATCHNORM_LOCAL}, {"sync", GW_RF_BATCHNORM_SYNC}, {NULL, 0}};
 static const gw_rf_name gw_rf_rope_names[] = {{"none", GW_RF_ROPE_NONE},
                                               {"linear", GW_RF_ROPE_LINEAR},
                                               {"llama3", GW_RF_ROPE_LLAMA3},
@@ -45,6 +55,26 @@ static const gw_rf_name gw_rf_recompute_names[] = {
     {"none", GW_RF_RECOMPUTE_NONE},     {"selective", GW_RF_RECOMPUTE_SELECTIVE},
     {"full", GW_RF_RECOMPUTE_FULL},     {"ops", GW_RF_RECOMPUTE_OPS},
     {"budget", GW_RF_RECOMPUTE_BUDGET}, {NULL, 0}};
+
+static const gw_rf_name gw_rf_reshard_names[] = {{"auto", GW_RF_RESHARD_AUTO},
+                                                 {"true", GW_RF_RESHARD_TRUE},
+                                                 {"false", GW_RF_RESHARD_FALSE},
+                                                 {NULL, 0}};
+static const gw_rf_name gw_rf_reduce_names[] = {{"auto", GW_RF_REDUCE_AUTO},
+                                                {"last", GW_RF_REDUCE_LAST},
+                                                {"each", GW_RF_REDUCE_EACH},
+                                                {NULL, 0}};
+static const gw_rf_name gw_rf_norm_names[] = {
+    {"exact", GW_RF_NORM_EXACT}, {"deferred", GW_RF_NORM_DEFERRED}, {NULL, 0}};
+static const gw_rf_name gw_rf_mem_names[] = {
+    {"device", GW_MEM_DEVICE}, {"host", GW_MEM_HOST}, {"disk", GW_MEM_DISK}, {NULL, 0}};
+static const gw_rf_name gw_rf_weight_wire_names[] = {
+    {"same", GW_WIRE_SAME}, {"bf16", GW_WIRE_BF16}, {"int8", GW_WIRE_INT8}, {NULL, 0}};
+static const gw_rf_name gw_rf_gradient_wire_names[] = {{"same", GW_WIRE_SAME},
+                                                       {"bf16", GW_WIRE_BF16},
+                                                       {"int8", GW_WIRE_INT8},
+                                                       {"int4", GW_WIRE_INT4},
+                                                       {NULL, 0}};
 
 // ------------------------------------------------------------------ rows
 

@@ -35,15 +35,33 @@ static void pad_to(gw_str *out, size_t line_start, size_t column) {
     while (out->len - line_start < column) gw_str_add_char(out, ' ');
 }
 
+/* What hangs on the number of ranks while that is open: printed, it would bind another number. */
+static bool is_open(const gw_runfile *rf, int key) {
+    static const char *const batch[] = {"train.micro_batch", "train.accumulate"};
+    const char *path = gw_rf_keys[key].path;
+    bool batch_given = rf->marks[gw_rf_key_find("train.global_batch")].set;
+    if (!rf->dp_auto || rf->ranks > 0 || rf->marks[key].set) return false;
+    for (size_t i = 0; i < GW_COUNT(batch); i++)
+        if (gw_str_eq(path, batch[i])) return batch_given;
+    return gw_str_eq(path, "train.global_batch");
+}
+
+static void yaml_value(const gw_runfile *rf, const gw_rf_key *k, gw_str *out) {
+    if (gw_str_eq(k->path, "layout.dp") && rf->dp_auto && rf->ranks == 0)
+        gw_str_add(out, "auto");
+    else
+        gw_rf_value_yaml(rf, k, out);
+}
+
 static void yaml_key(const gw_runfile *rf, int key, int depth, bool comments, gw_str *out) {
     const gw_rf_key *k = &gw_rf_keys[key];
-    bool present = has_value(rf, key);
+    bool present = has_value(rf, key) && !is_open(rf, key);
     if (!present && !comments) return;
     size_t start = out->len;
     gw_str_printf(out, "%*s%s%s:", depth * 2, "", present ? "" : "# ", gw_rf_leaf(k->path));
     if (present) {
         gw_str_add_char(out, ' ');
-        gw_rf_value_yaml(rf, k, out);
+        yaml_value(rf, k, out);
     }
     if (comments) {
         pad_to(out, start, VALUE_COLUMN);

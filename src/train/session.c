@@ -10,6 +10,11 @@
 // second program without bytes of its own: parameters are those of training, by name, and its arena
 // lies in the training temporaries, which hold nothing between steps.
 //
+// With several ranks every stage ends in an exchange of statuses, so that all go on or none does.
+// Each rank makes, reads or loads the part of a tensor that it holds. A checkpoint is one file as
+// one rank writes it: rank 0 puts flat tensors together, one after another, while the others hand
+// their parts over. So a checkpoint does not know by how many ranks it was written.
+//
 // For generation and export a program without ops carries the parameters: the same leaves, placed
 // by the same pass, so that everything that works on parameters of an executor works there too.
 #include "train/session.h"
@@ -22,25 +27,43 @@
 #include "base/log.h"      /* gw_log_info */
 #include "base/panic.h"    /* GW_ASSERT */
 #include "base/str.h"      /* gw_str */
+#include "ir/text.h"       /* gw_graph_print */
 #include "ops/ops.h"       /* gw_ops_table */
 #include "run/memory.h"    /* gw_memory_pss */
+#include "train/buffers.h" /* gw_buffers_init */
+#include "train/ranks.h"   /* gw_ranks_gather */
 #include "train/weights.h" /* gw_weights_init */
 
+enum { OPENING_LIMIT_S = 1800, SAVING_LIMIT_S = 1800 };
+
 /* ---- parts ---- */
+
+/* Where this rank's part of a tensor begins. */
+static int64_t first_of(const gw_session *s, const gw_type *t) {
+    const gw_mesh *mesh = &gw_exec_graph(s->x)->mesh;
+    return gw_ranks_have_parts(t) ? gw_ranks_first(t, mesh, gw_exec_rank(s->x)) : 0;
+}
 
 /* Every parameter and state of the executor, as a checkpoint sees it. */
 static void list_tensors(gw_session *s) {
     const gw_graph *g = gw_exec_graph(s->x);
     s->tensors = gw_arena_new(&s->mem, gw_ckpt_tensor, g->values.count + 1);
+    s->values = gw_arena_new(&s->mem, gw_vid, g->values.count + 1);
     for (int64_t v = 0; v < g->values.count; v++) {
         const gw_value *x = &g->values.items[v];
         if (x->def != GW_NONE || (x->role != GW_ROLE_PARAM && x->role != GW_ROLE_STATE)) continue;
         gw_tensor t = gw_exec_tensor(s->x, (gw_vid)v);
+        s->values[s->ntensors] = (gw_vid)v;
         gw_ckpt_tensor *c = &s->tensors[s->ntensors++];
-        *c = (gw_ckpt_tensor){
-            .name = gw_graph_str(g, x->name), .dtype = t.dtype, .ndim = t.ndim, .data = t.data};
-        for (int i = 0; i < t.ndim; i++) c->dims[i] = t.dims[i];
-        c->box = gw_box_whole(t.ndim, c->dims);
+        *c = (gw_ckpt_tensor){.name = gw_graph_str(g, x->name),
+                              .dtype = t.dtype,
+                              .ndim = x->type.ndim,
+                              .flat = gw_ranks_have_parts(&x->type),
+                              .first = first_of(s, &x->type),
+                              .count = t.elems,
+                              .data = t.data};
+        for (int i = 0; i < c->ndim; i++) c->dims[i] = x->type.dims[i].size;
+        c->box = gw_box_whole(c->ndim, c->dims);
         GW_ASSERT(t.data);
     }
 }
@@ -52,6 +75,7 @@ static gw_status initial_weights(gw_session *s, gw_diags *dg) {
                                rf->model.path, dg);
     gw_weights_init(s->x, s->setup.params, s->setup.nparams, (uint64_t)rf->train.seed,
                     s->setup.machine.threads);
+    gw_buffers_init(s->x, &s->setup.model);
     return GW_OK;
 }
 
@@ -68,8 +92,8 @@ static gw_loader_options loader_options(const gw_session *s) {
     const gw_runfile *rf = s->rf;
     return (gw_loader_options){.micro_batch = rf->train.micro_batch,
                                .accumulate = rf->train.accumulate,
-                               .dp_size = 1,
-                               .dp_rank = 0,
+                               .dp_size = gw_ranks_count(s->comm),
+                               .dp_rank = gw_ranks_me(s->comm),
                                .first_sample = s->next_sample,
                                .prefetch = rf->data.prefetch_steps};
 }
@@ -77,6 +101,7 @@ static gw_loader_options loader_options(const gw_session *s) {
 static gw_status open_data(gw_session *s, gw_diags *dg) {
     gw_tokens_options o = data_options(s);
     GW_TRY(gw_runfile_require(s->rf, "data.train", "train", dg));
+    if (gw_session_has_images(s)) return gw_session_open_images(s, dg);
     GW_TRY(gw_tokens_open(s->rf->data.train, &o, &s->data, dg));
     gw_hash128_hex(s->data_hash, gw_tokens_hash(s->data));
     if (!s->rf->data.valid) return GW_OK;
@@ -126,7 +151,8 @@ static void count_token_bytes(gw_session *s) {
 /* Says so, once, when nothing in the held-out set can be measured. */
 static void warn_without_labels(const gw_session *s) {
     const gw_session_valid *v = &s->valid;
-    int64_t n = GW_MIN(v->samples, v->batches * s->rf->train.micro_batch);
+    int64_t n = GW_MIN(v->samples, v->batches * s->rf->train.micro_batch * s->rf->layout.dp);
+    if (gw_ranks_me(s->comm) > 0) return;
     for (int64_t i = 0; i < n; i++)
         if (gw_tokens_valid(v->data, i) > 0) return;
     gw_log_warn("no label of data.valid counts (each document's first is left out): validation has "
@@ -135,18 +161,27 @@ static void warn_without_labels(const gw_session *s) {
 
 static gw_status open_valid(gw_session *s, gw_diags *dg) {
     gw_session_valid *v = &s->valid;
-    if (!v->data) return GW_OK;
+    if (!v->data && !v->feed.images) return GW_OK;
     gw_graph g;
     gw_compile_report report = {0};
     GW_TRY(gw_setup_program(&s->setup, false, NULL, &g, &report, dg));
-    gw_exec_opts o = {.machine = s->setup.machine, .params_from = s->x};
+    gw_exec_opts o = {.machine = s->setup.machine,
+                      .params_from = s->x,
+                      .comm = s->comm,
+                      .rank = gw_ranks_me(s->comm),
+                      .offload_dir = s->rf->offload.dir};
     o.overlay = gw_exec_temporaries(s->x, &o.overlay_bytes);
     gw_status st = gw_exec_new(&v->x, &g, &o, dg);
     gw_graph_release(&g);
     GW_TRY(st);
+    if (gw_session_has_images(s)) {
+        gw_session_plan_validation(s);
+        return GW_OK;
+    }
     int64_t b = s->rf->train.micro_batch, bs = b * s->rf->train.seq_len;
     v->samples = gw_tokens_samples(v->data);
-    v->batches = (v->samples + b - 1) / b;
+    int64_t rows = b * s->rf->layout.dp;
+    v->batches = (v->samples + rows - 1) / rows;
     if (s->rf->train.valid_batches > 0) v->batches = GW_MIN(v->batches, s->rf->train.valid_batches);
     v->tokens = gw_arena_new(&s->mem, int32_t, bs);
     v->labels = gw_arena_new(&s->mem, int32_t, bs);
@@ -167,46 +202,102 @@ static bool names_tokenizer(const gw_runfile *rf, gw_arena *a) {
            gw_path_exists(gw_path_join(a, rf->model.path, "tokenizer.json"));
 }
 
-static void begin(gw_session *s, gw_runfile *rf) {
+static void begin(gw_session *s, gw_runfile *rf, gw_comm *comm) {
     memset(s, 0, sizeof *s);
     s->rf = rf;
+    s->comm = comm;
     s->resumed = s->saved = -1;
+}
+
+/* The ranks read one run file and compile one program, or none begins. */
+static gw_status compare_plans(const gw_session *s, const gw_graph *g, gw_diags *dg) {
+    if (!s->comm) return GW_OK;
+    gw_str text = {0};
+    gw_runfile_yaml(s->rf, false, &text);
+    gw_status st = gw_ranks_same_text(s->comm, "run file", gw_str_c(&text), dg);
+    gw_str_clear(&text);
+    gw_graph_print(g, &text, false);
+    if (st == GW_OK) st = gw_ranks_same_text(s->comm, "program", gw_str_c(&text), dg);
+    gw_str_release(&text);
+    return st;
+}
+
+static gw_status agree(const gw_session *s, gw_status st, const char *what, gw_diags *dg) {
+    return gw_exec_agree(s->comm, st, NULL, what, dg);
+}
+
+static gw_status make_executor(gw_session *s, const gw_graph *g, gw_diags *dg) {
+    gw_status st = open_data(s, dg);
+    GW_TRY(agree(s, st, "opening the data", dg));
+    GW_TRY(compare_plans(s, g, dg));
+    if (s->comm) gw_comm_set_mesh(s->comm, &g->mesh);
+    gw_kernel_warm(&s->setup.machine);
+    s->program_bytes = gw_memory_pss();
+    gw_exec_opts o = {.machine = s->setup.machine, .comm = s->comm, .rank = gw_ranks_me(s->comm)};
+    o.offload_dir = s->rf->offload.dir;
+    return gw_exec_new(&s->x, g, &o, dg);
 }
 
 static gw_status open_training_program(gw_session *s, gw_diags *dg) {
     gw_graph g;
-    GW_TRY(gw_setup_program(&s->setup, true, NULL, &g, &s->report, dg));
-    gw_status st = open_data(s, dg);
-    gw_kernel_warm(&s->setup.machine);
-    s->program_bytes = gw_memory_pss();
-    gw_exec_opts o = {.machine = s->setup.machine};
-    if (st == GW_OK) st = gw_exec_new(&s->x, &g, &o, dg);
+    gw_status st = gw_setup_program(&s->setup, true, NULL, &g, &s->report, dg);
+    GW_TRY(agree(s, st, "compiling the step", dg));
+    st = make_executor(s, &g, dg);
     gw_graph_release(&g);
-    return st;
+    return agree(s, st, "making the executor", dg);
+}
+
+static gw_status take_up(gw_session *s, const char *run_dir, gw_diags *dg) {
+    bool found = false;
+    if (run_dir) GW_TRY(gw_session_resume(s, run_dir, &found, dg));
+    if (!found) GW_TRY(initial_weights(s, dg));
+    if (gw_session_has_images(s)) return GW_OK;
+    gw_loader_options o = loader_options(s);
+    return gw_loader_open(s->data, &o, &s->loader, dg);
+}
+
+static gw_status prepare(gw_session *s, const char *run_dir, gw_diags *dg) {
+    GW_TRY(check_text(s->rf, dg));
+    if (run_dir) gw_session_use_copies(s->rf, run_dir, false);
+    return gw_setup_init(&s->setup, s->rf, names_tokenizer(s->rf, &s->mem), dg);
 }
 
 static gw_status open_training(gw_session *s, const char *run_dir, gw_diags *dg) {
-    GW_TRY(check_text(s->rf, dg));
-    if (run_dir) gw_session_use_copies(s->rf, run_dir, false);
-    GW_TRY(gw_setup_init(&s->setup, s->rf, names_tokenizer(s->rf, &s->mem), dg));
+    gw_status st = prepare(s, run_dir, dg);
+    GW_TRY(agree(s, st, "reading the run", dg));
+    st = gw_setup_ranks(&s->setup, s->comm, dg);
+    GW_TRY(agree(s, st, "settling the layout", dg));
     GW_TRY(open_training_program(s, dg));
     list_tensors(s);
     s->schedule = gw_schedule_of(s->rf);
     s->scaler = gw_scaler_of(s->rf);
-    bool found = false;
-    if (run_dir) GW_TRY(gw_session_resume(s, run_dir, &found, dg));
-    if (!found) GW_TRY(initial_weights(s, dg));
-    gw_loader_options o = loader_options(s);
-    GW_TRY(gw_loader_open(s->data, &o, &s->loader, dg));
+    st = take_up(s, run_dir, dg);
+    GW_TRY(agree(s, st, "taking up the run", dg));
     s->times = gw_optimes_new(s->x, s->rf->train.accumulate);
-    return open_valid(s, dg);
+    st = open_valid(s, dg);
+    return agree(s, st, "opening validation", dg);
 }
 
-gw_status gw_session_open(gw_session *s, gw_runfile *rf, const char *run_dir, gw_diags *dg) {
-    begin(s, rf);
+gw_status gw_session_open(gw_session *s, gw_runfile *rf, const char *run_dir, gw_comm *comm,
+                          gw_diags *dg) {
+    begin(s, rf, comm);
+    GW_ASSERT(!comm || rf->layout.dp == gw_comm_size(comm));
+    if (comm) gw_comm_busy(comm, "opening the run", OPENING_LIMIT_S);
     gw_status st = open_training(s, run_dir, dg);
+    if (comm) gw_comm_busy(comm, NULL, 0);
     if (st != GW_OK) gw_session_close(s);
     return st;
+}
+
+/* Running statistics, which an export holds too. */
+static void add_buffers(const gw_session *s, gw_graph *g) {
+    gw_arena mem = {0};
+    gw_buffer *b;
+    int n;
+    gw_model_buffers(&s->setup.model, &mem, &b, &n);
+    for (int i = 0; i < n; i++)
+        (void)gw_graph_leaf(g, GW_ROLE_STATE, GW_CAUSE_WEIGHTS, GW_RATE_STEP, b[i].type, b[i].name);
+    gw_arena_release(&mem);
 }
 
 /* A program of the parameters alone. */
@@ -215,6 +306,7 @@ static gw_status params_program(const gw_session *s, gw_graph *out, gw_compile_r
     gw_graph g;
     gw_graph_init(&g, gw_ops_table());
     g.micro_batches = 1;
+    add_buffers(s, &g);
     for (int i = 0; i < s->setup.nparams; i++) {
         gw_type t = s->setup.params[i].type;
         t.dtype = (uint8_t)s->setup.train.master;
@@ -233,7 +325,7 @@ static gw_status open_params(gw_session *s, const char *run_dir, bool need_token
     GW_TRY(gw_setup_init(&s->setup, s->rf, need_tokenizer || names_tokenizer(s->rf, &s->mem), dg));
     gw_graph g;
     GW_TRY(params_program(s, &g, &s->report, dg));
-    gw_exec_opts o = {.machine = s->setup.machine};
+    gw_exec_opts o = {.machine = s->setup.machine, .offload_dir = s->rf->offload.dir};
     gw_status st = gw_exec_new(&s->x, &g, &o, dg);
     gw_graph_release(&g);
     GW_TRY(st);
@@ -249,7 +341,7 @@ static gw_status open_params(gw_session *s, const char *run_dir, bool need_token
 
 gw_status gw_session_open_params(gw_session *s, gw_runfile *rf, const char *run_dir,
                                  bool need_tokenizer, gw_diags *dg) {
-    begin(s, rf);
+    begin(s, rf, NULL);
     gw_status st = open_params(s, run_dir, need_tokenizer, dg);
     if (st != GW_OK) gw_session_close(s);
     return st;
@@ -258,6 +350,8 @@ gw_status gw_session_open_params(gw_session *s, gw_runfile *rf, const char *run_
 void gw_session_close(gw_session *s) {
     gw_loader_close(s->loader);
     gw_exec_free(s->valid.x);
+    gw_feed_close(&s->valid.feed);
+    gw_feed_close(&s->feed);
     gw_tokens_close(s->valid.data);
     gw_tokens_close(s->data);
     gw_optimes_free(s->times);
@@ -269,7 +363,40 @@ void gw_session_close(gw_session *s) {
 
 /* ---- saving ---- */
 
-gw_status gw_session_save(gw_session *s, const char *run_dir, gw_diags *dg) {
+typedef struct gatherer {
+    const gw_session *s;
+    void *staging;
+    int64_t bytes;
+} gatherer;
+
+static int64_t whole_bytes(const gw_ckpt_tensor *t) {
+    return gw_box_elems(&t->box) * gw_dtype_bits(t->dtype) / 8;
+}
+
+gw_status gw_session_whole(const gw_session *s, int i, void *out, gw_diags *dg) {
+    const gw_ckpt_tensor *t = &s->tensors[i];
+    const gw_graph *g = gw_exec_graph(s->x);
+    if (t->flat && s->comm)
+        return gw_ranks_gather(s->comm, gw_type_of(g, s->values[i]), &g->mesh, t->data, out,
+                               t->name, dg);
+    if (out) memcpy(out, t->data, (size_t)whole_bytes(t));
+    return GW_OK;
+}
+
+/* gw_ckpt_source: the staging grows to the largest tensor. */
+static gw_status gather_whole(void *user, int i, const void **elements, gw_diags *dg) {
+    gatherer *a = user;
+    int64_t bytes = whole_bytes(&a->s->tensors[i]);
+    if (bytes > a->bytes) {
+        gw_mem_free(a->staging);
+        a->staging = gw_mem_alloc((size_t)bytes);
+        a->bytes = bytes;
+    }
+    *elements = a->staging;
+    return gw_session_whole(a->s, i, a->staging, dg);
+}
+
+static gw_status write_checkpoint(gw_session *s, const char *run_dir, gw_diags *dg) {
     gw_arena mem = {0};
     gw_str config = {0};
     char tokenizer[33] = "";
@@ -290,20 +417,44 @@ gw_status gw_session_save(gw_session *s, const char *run_dir, gw_diags *dg) {
                       .threads = s->setup.machine.threads,
                       .isa = gw_isa_name(s->setup.machine.isa),
                       .config = gw_str_c(&config)};
-    gw_status st = gw_checkpoint_save(run_dir, &m, s->tensors, s->ntensors, dg);
-    if (st == GW_OK) s->saved = s->step;
+    gatherer a = {.s = s};
+    gw_ckpt_source source = {.whole = gather_whole, .user = &a};
+    gw_status st = gw_checkpoint_save_from(run_dir, &m, s->tensors, s->ntensors, &source, dg);
     if (st == GW_OK) st = gw_checkpoint_prune(run_dir, s->rf->checkpoint.keep_last, dg);
+    gw_mem_free(a.staging);
     gw_str_release(&config);
     gw_arena_release(&mem);
     return st;
 }
 
+/* Another rank's part of a save: it hands over what it holds, in the order in which rank 0 asks. */
+static gw_status hand_over(const gw_session *s, gw_diags *dg) {
+    for (int i = 0; i < s->ntensors; i++)
+        if (s->tensors[i].flat) GW_TRY(gw_session_whole(s, i, NULL, dg));
+    return GW_OK;
+}
+
+gw_status gw_session_save(gw_session *s, const char *run_dir, gw_diags *dg) {
+    bool writes = gw_ranks_me(s->comm) == 0;
+    if (s->comm && writes) gw_comm_busy(s->comm, "saving a checkpoint", SAVING_LIMIT_S);
+    /* Where this fails the run ends, and the others learn it from that. */
+    GW_TRY(writes ? write_checkpoint(s, run_dir, dg) : hand_over(s, dg));
+    if (s->comm) GW_TRY(gw_comm_barrier(s->comm, "saving a checkpoint", dg));
+    if (s->comm && writes) gw_comm_busy(s->comm, NULL, 0);
+    s->saved = s->step;
+    return GW_OK;
+}
+
 gw_hash128 gw_session_hash(const gw_session *s) {
     gw_hasher *h = gw_hasher_new();
-    for (int i = 0; i < s->ntensors; i++) {
+    gatherer a = {.s = s};
+    gw_status st = GW_OK;
+    for (int i = 0; i < s->ntensors && st == GW_OK; i++) {
         const gw_ckpt_tensor *t = &s->tensors[i];
+        const void *data = t->data;
+        if (t->flat) st = gather_whole(&a, i, &data, NULL);
         gw_hasher_add(h, t->name, strlen(t->name) + 1);
-        gw_hasher_add(h, t->data, (size_t)(gw_box_elems(&t->box) * gw_dtype_bits(t->dtype) / 8));
+        if (st == GW_OK) gw_hasher_add(h, data, (size_t)whole_bytes(t));
     }
     int64_t counters[] = {
         s->step, s->batch, s->next_sample, s->tokens, s->scaler.good_steps, s->scaler.bad_steps};
@@ -311,7 +462,42 @@ gw_hash128 gw_session_hash(const gw_session *s) {
     gw_hasher_add(h, &s->scaler.scale, sizeof s->scaler.scale);
     gw_hash128 sum = gw_hasher_get(h);
     gw_hasher_free(h);
-    return sum;
+    gw_mem_free(a.staging);
+    return st == GW_OK ? sum : (gw_hash128){0};
+}
+
+/* ---- what all ranks have to show ---- */
+
+void gw_session_planned_traffic(const gw_session *s, gw_coll_traffic out[GW_COLL_KIND_COUNT]) {
+    const gw_graph *g = gw_exec_graph(s->x);
+    gw_exec_traffic(g, gw_exec_rank(s->x), &s->setup.facts.comm, out);
+}
+
+static gw_session_rank figures(const gw_session *s) {
+    gw_coll_traffic planned[GW_COLL_KIND_COUNT];
+    gw_session_rank r = {.planned_arena_bytes = gw_session_planned_bytes(s),
+                         .arena_bytes = gw_session_arena_bytes(s),
+                         .process_bytes = gw_memory_pss(),
+                         .program_bytes = s->program_bytes,
+                         .comm_ns = s->comm_ns,
+                         .comm_wait_ns = s->comm_wait_ns,
+                         .steps = s->steps_run};
+    gw_session_planned_traffic(s, planned);
+    for (int k = 0; k < GW_COLL_KIND_COUNT; k++) {
+        r.planned[0] += planned[k].payload * s->steps_run;
+        r.planned[1] += planned[k].moved * s->steps_run;
+        r.sent[0] += s->sent[k].payload;
+        r.sent[1] += s->sent[k].moved;
+    }
+    return r;
+}
+
+gw_status gw_session_meet(gw_session *s, gw_diags *dg) {
+    gw_session_rank mine = figures(s);
+    if (!s->ranks) s->ranks = gw_arena_new(&s->mem, gw_session_rank, gw_ranks_count(s->comm));
+    s->ranks[0] = mine;
+    if (!s->comm) return GW_OK;
+    return gw_comm_all_gather(s->comm, &mine, sizeof mine, s->ranks, "the ranks' figures", dg);
 }
 
 /* ---- bytes ---- */

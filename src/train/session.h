@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A run in memory: program, executor, data and counters, opened from a run file and perhaps a
 // checkpoint. Training, generation and export all begin here.
+//
+// With several ranks each holds a session of the same run, and all call the same functions in the
+// same order; what one finds wrong all return, and one of them says (gw_exec_agree).
 #ifndef GW_TRAIN_SESSION_H
 #define GW_TRAIN_SESSION_H
 
@@ -9,8 +12,9 @@
 
 #include "data/loader.h"      /* gw_loader */
 #include "data/tokens.h"      /* gw_tokens */
-#include "run/exec.h"         /* gw_exec */
+#include "run/exec.h"         /* gw_exec, gw_comm */
 #include "train/checkpoint.h" /* gw_ckpt_tensor */
+#include "train/feed.h"       /* gw_feed */
 #include "train/optimes.h"    /* gw_optimes */
 #include "train/scaler.h"     /* gw_scaler */
 #include "train/schedule.h"   /* gw_schedule */
@@ -24,6 +28,7 @@ typedef struct gw_session_valid {
     int32_t *tokens, *labels, *positions, *docs; /* [b s] */
     int64_t *ids;                                /* [b] */
     int32_t *token_bytes; /* [vocab] bytes of text; NULL without a tokenizer */
+    gw_feed feed;         /* of a net for images, which has nothing of the above but x and counts */
 } gw_session_valid;
 
 typedef struct gw_session {
@@ -33,12 +38,16 @@ typedef struct gw_session {
     gw_compile_report report; /* of the training program */
     gw_exec *x;               /* the training program, or parameters alone */
     gw_ckpt_tensor *tensors;  /* every parameter and state of x */
+    gw_vid *values;           /* [ntensors]: which value of x */
     int ntensors;
+    gw_comm *comm; /* borrowed; NULL on one rank */
 
     /* What follows is for training only. */
     gw_tokens *data;
-    char data_hash[33];  /* hex; "" without data */
-    char valid_hash[33]; /* likewise of data.valid */
+    gw_feed feed;             /* of a net for images, instead of data and loader */
+    gw_step_batch image_step; /* the latest, likewise */
+    char data_hash[33];       /* hex; "" without data */
+    char valid_hash[33];      /* likewise of data.valid */
     gw_loader *loader;
     gw_session_valid valid;
     gw_schedule schedule;
@@ -51,14 +60,27 @@ typedef struct gw_session {
     int64_t resumed;       /* step of the checkpoint it began from; -1: none */
     int64_t saved;         /* step of the newest checkpoint, read or written; -1: none */
     int64_t program_bytes; /* Pss of the process before anything large was reserved */
+    bool wants_stop;       /* this rank was asked to stop: the next step does not begin */
+
+    /* What this rank's steps have sent, and how often; counted by the transport. */
+    gw_coll_traffic sent[GW_COLL_KIND_COUNT];
+    int64_t steps_run, comm_ns, comm_wait_ns;
+    struct gw_session_rank *ranks; /* [ranks], after gw_session_meet; NULL before */
 } gw_session;
+
+/* One rank's figures, for the report. */
+typedef struct gw_session_rank {
+    int64_t planned_arena_bytes, arena_bytes, process_bytes, program_bytes;
+    int64_t planned[2], sent[2]; /* payload and moved, of all steps */
+    int64_t comm_ns, comm_wait_ns, steps;
+} gw_session_rank;
 
 /* Opens a run for training. `run_dir` not NULL: continues from its newest checkpoint that is whole
  * and fits the run file; without any it begins anew. Changes of the run file that would make it
  * another function are refused by key (GW_ERR_CONFIG); others are said in the log. Memory is
  * reserved here. */
 GW_WARN_UNUSED gw_status gw_session_open(gw_session *s, gw_runfile *rf, const char *run_dir,
-                                         gw_diags *dg);
+                                         gw_comm *comm, gw_diags *dg);
 /* Opens the parameters alone, in the dtype in which the optimizer keeps them: from the newest whole
  * checkpoint of run_dir (an error when it has none), or with NULL from model.path's weights or the
  * seed. s->x holds them: for gw_exec_opts.params_from and gw_weights_export. */
@@ -68,11 +90,15 @@ void gw_session_close(gw_session *s);
 
 /* What one step did. */
 typedef struct gw_session_step_result {
+    bool stopped; /* a rank was asked to stop: nothing was done, and the rest below is 0 */
     bool skipped; /* float16: the gradient overflowed; state is as it was, `step` too */
     double loss;  /* nats a label; NaN when no label was valid */
     double lr, norm, loss_scale;
     int64_t labels, tokens; /* of this step */
     double step_s, data_wait_s;
+    /* This rank's time in collectives; the part during which it did nothing else; the part of that
+     * in which it waited for others. */
+    double comm_s, comm_exposed_s, comm_wait_s;
 } gw_session_step_result;
 
 /* One step, data included. Allocates nothing of ours. GW_ERR_NUMERIC when loss or gradient is not
@@ -87,6 +113,7 @@ typedef struct gw_session_valid_result {
      * without a tokenizer. */
     double bpb;
     int64_t labels, bytes;
+    double accuracy; /* of a net for images: the share whose likeliest class is right; else NaN */
     double seconds;
 } gw_session_valid_result;
 
@@ -98,8 +125,17 @@ GW_WARN_UNUSED gw_status gw_session_validate(gw_session *s, gw_session_valid_res
 /* Saves a checkpoint and removes old ones as checkpoint.keep_last says. */
 GW_WARN_UNUSED gw_status gw_session_save(gw_session *s, const char *run_dir, gw_diags *dg);
 
-/* Hash of all parameters, states and counters: equal for equal runs. */
+/* Hash of all parameters, states and counters: equal for equal runs, whatever their layout. With
+ * several ranks all call it; {0} where one fails. */
 gw_hash128 gw_session_hash(const gw_session *s);
+/* The whole of tensor i, row-major, into `out` on every rank where that is not NULL. All ranks call
+ * it. */
+GW_WARN_UNUSED gw_status gw_session_whole(const gw_session *s, int i, void *out, gw_diags *dg);
+
+/* Every rank's figures to every rank: s->ranks. */
+GW_WARN_UNUSED gw_status gw_session_meet(gw_session *s, gw_diags *dg);
+/* Bytes that this rank is planned to send in one step, by kind. */
+void gw_session_planned_traffic(const gw_session *s, gw_coll_traffic out[GW_COLL_KIND_COUNT]);
 
 /* Bytes that were planned and are bound: the training arena, and that of validation where it does
  * not fit into the training temporaries. */
@@ -111,6 +147,22 @@ int64_t gw_session_arena_bytes(const gw_session *s);
  * there is none at all. */
 GW_WARN_UNUSED gw_status gw_session_resume(gw_session *s, const char *run_dir, bool *found,
                                            gw_diags *dg);
+/* ---- images (session_images.c) ---- */
+/* Does the run train a net for images? */
+bool gw_session_has_images(const gw_session *s);
+GW_WARN_UNUSED gw_status gw_session_open_images(gw_session *s, gw_diags *dg);
+/* The forward program has been made. */
+void gw_session_plan_validation(gw_session *s);
+/* The next step's samples, as the loader of tokens would describe them. */
+const gw_step_batch *gw_session_next_images(gw_session *s);
+/* This rank's part of micro-batch k of a step becomes the program's inputs. */
+GW_WARN_UNUSED gw_status gw_session_write_images(gw_session *s, gw_exec *x, const gw_step_batch *b,
+                                                 int64_t k, gw_diags *dg);
+/* gw_session_validate of such a run. */
+GW_WARN_UNUSED gw_status gw_session_judge_images(gw_session *s, gw_session_valid_result *r,
+                                                 gw_diags *dg);
+/* What its batch norms see, and what that means here; once, on rank 0. */
+void gw_session_announce_norms(const gw_session *s);
 /* ---- the run directory (session_dir.c) ---- */
 /* Holds `dir`, which exists, for this process: GW_ERR_USAGE when another one does, which is named.
  * *lock is to be given to gw_run_unlock (-1 on an error: nothing to do); the end of the process

@@ -16,6 +16,9 @@
 // either. So does one of another format version: going on from an older one would throw away what
 // another version of the program has trained. A folder that goes away while it is read was pruned
 // by a run that is going on: the list is then taken again.
+//
+// Several ranks try the same folders in the same order, those that rank 0 sees, and take one only
+// when each of them has read it whole.
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +27,7 @@
 #include "base/log.h"      /* gw_log_warn */
 #include "base/str.h"      /* gw_str */
 #include "file/json.h"     /* json_t */
+#include "train/ranks.h"   /* gw_ranks_me */
 #include "train/session.h" /* this module's contract */
 
 typedef enum change { ANOTHER_RUN, FROM_HERE_ON, OTHER_BITS } change;
@@ -32,6 +36,8 @@ static const struct {
     const char *key;
     change kind;
 } rules[] = {
+    {"model.batchnorm", ANOTHER_RUN},
+    {"model.broadcast_buffers", ANOTHER_RUN},
     {"data.pack", ANOTHER_RUN},
     {"data.mask_first_label", ANOTHER_RUN},
     {"train.global_batch", ANOTHER_RUN},
@@ -63,6 +69,15 @@ static const struct {
     {"train.micro_batch", OTHER_BITS},
     {"train.accumulate", OTHER_BITS},
     {"layout.dp", OTHER_BITS},
+    {"layout.zero", OTHER_BITS},
+    {"layout.dp_replicate", OTHER_BITS},
+    {"layout.reduce", OTHER_BITS},
+    {"layout.bucket", OTHER_BITS},
+    {"layout.first_bucket", OTHER_BITS},
+    {"layout.weight_wire", OTHER_BITS},
+    {"layout.gradient_wire", OTHER_BITS},
+    {"layout.collectives", OTHER_BITS},
+    {"layout.calibration", OTHER_BITS},
 };
 
 /* ---- the run file ---- */
@@ -111,6 +126,27 @@ static bool refuse_keys(const gw_session *s, const json_t *was, const json_t *is
     return fits;
 }
 
+/* Do batch norms see what they saw? If not, it is said. */
+static bool same_norms(const json_t *was, const json_t *is, gw_arena *a) {
+    static const char *const sizes[] = {"train.micro_batch", "train.accumulate", "layout.dp"};
+    const char *of = value_text(is, "model.batchnorm", a);
+    bool same = true;
+    for (size_t i = 0; i < GW_COUNT(sizes); i++)
+        same = same && gw_str_eq(value_text(was, sizes[i], a), value_text(is, sizes[i], a));
+    if (same || gw_str_eq(of, not_set)) return true;
+    double size[2];
+    for (int k = 0; k < 2; k++) {
+        const json_t *o = k ? is : was;
+        size[k] = strtod(value_text(o, "train.micro_batch", a), NULL);
+        if (strstr(of, "sync")) size[k] *= strtod(value_text(o, "layout.dp", a), NULL);
+    }
+    if (size[0] == size[1]) return true;
+    gw_log_warn("batch norms take their statistics of %g images at a time from here on, before of "
+                "%g: the run goes on as another function",
+                size[1], size[0]);
+    return false;
+}
+
 /* Says what changed in a run that goes on. */
 static void tell_changes(const json_t *was, const json_t *is, gw_arena *a) {
     bool same_bits = true;
@@ -122,7 +158,7 @@ static void tell_changes(const json_t *was, const json_t *is, gw_arena *a) {
         gw_log_info("%s: %s -> %s%s", key, old, new, later ? ", from here on" : "");
         same_bits = same_bits && later;
     }
-    if (!same_bits)
+    if (!same_bits && same_norms(was, is, a))
         gw_log_warn("the run goes on, but not bitwise: sums are taken in another order");
 }
 
@@ -161,10 +197,30 @@ static void word_real(gw_str *t, const char *key, double x) {
     gw_str_printf(t, " %s=%.17g", key, x);
 }
 
+/* batchnorm is a key of its own; its groups follow the ranks. */
+static void net_words(const gw_model *m, gw_str *t) {
+    const gw_resnet *r = &m->resnet;
+    gw_str_printf(t, " blocks=%lld,%lld,%lld,%lld", (long long)r->blocks[0],
+                  (long long)r->blocks[1], (long long)r->blocks[2], (long long)r->blocks[3]);
+    word_int(t, "bottleneck", r->bottleneck);
+    word_int(t, "width", r->width);
+    word_int(t, "image", r->image);
+    word_int(t, "channels", r->channels);
+    word_int(t, "classes", r->classes);
+    word_real(t, "norm_eps", m->norm_eps);
+    word_real(t, "momentum", r->momentum);
+}
+
 const char *gw_session_model_words(const gw_session *s, gw_arena *a) {
     const gw_model *m = &s->setup.model;
     gw_str t = {0};
     gw_str_printf(&t, "family=%s", gw_family_name(m->family));
+    if (m->family == GW_FAMILY_RESNET) {
+        net_words(m, &t);
+        const char *net = gw_arena_strdup(a, gw_str_c(&t));
+        gw_str_release(&t);
+        return net;
+    }
     word_int(&t, "layers", m->layers);
     word_int(&t, "hidden", m->hidden);
     word_int(&t, "heads", m->heads);
@@ -250,9 +306,9 @@ static gw_status check_fits(const gw_session *s, const gw_ckpt_manifest *m, gw_d
     char hex[33] = "";
     GW_TRY(check_config(s, m, &fits, dg));
     fits = check_model(s, m, dg) && fits;
-    if (s->data)
+    if (*s->data_hash)
         fits = check_hash(s, "training data", "data.train", s->data_hash, m->meta.data, dg) && fits;
-    if (s->valid.data && *m->meta.valid && strcmp(s->valid_hash, m->meta.valid) != 0)
+    if (*s->valid_hash && *m->meta.valid && strcmp(s->valid_hash, m->meta.valid) != 0)
         gw_log_warn("data.valid is another set than before: losses of validation from here on do "
                     "not compare with the earlier ones");
     if (s->setup.tokenizer)
@@ -291,6 +347,51 @@ static gw_status refuse_version(const gw_ckpt_found *f, const gw_diags *faults, 
     return GW_ERR_UNSUPPORTED;
 }
 
+/* ---- tensors ---- */
+
+static const gw_ckpt_entry_tensor *find_entry(const gw_ckpt_manifest *m, const char *name) {
+    for (int i = 0; i < m->ntensors; i++)
+        if (strcmp(m->tensors[i].name, name) == 0) return &m->tensors[i];
+    return NULL;
+}
+
+/* A statistic [group c] that another number of ranks kept: its first row, for all of ours. */
+static bool take_first_row(gw_ckpt_tensor *t, const gw_ckpt_entry_tensor *e, gw_arena *mem) {
+    bool statistic = gw_str_ends(t->name, ".running_mean") || gw_str_ends(t->name, ".running_var");
+    if (!statistic || !e || e->ndim != 2 || t->ndim != 2 || e->dims[0] == t->dims[0] ||
+        e->dims[1] != t->dims[1])
+        return false;
+    t->dims[0] = e->dims[0];
+    t->flat = false;
+    t->box = (gw_box){.ndim = 2, .size = {1, t->dims[1]}};
+    t->data = gw_arena_alloc(mem, t->dims[1] * gw_dtype_bits(t->dtype) / 8);
+    return true;
+}
+
+static gw_status load_tensors(const gw_session *s, const gw_ckpt_manifest *m, gw_diags *dg) {
+    gw_arena mem = {0};
+    int n = s->ntensors, taken = 0;
+    gw_ckpt_tensor *t = gw_arena_dup(&mem, s->tensors, n * (int64_t)sizeof *t);
+    bool *first = gw_arena_new(&mem, bool, n + 1);
+    for (int i = 0; i < n; i++) {
+        first[i] = take_first_row(&t[i], find_entry(m, t[i].name), &mem);
+        taken += first[i];
+    }
+    gw_status st = gw_checkpoint_load(m, t, n, dg);
+    for (int i = 0; st == GW_OK && i < n; i++) {
+        int64_t row = t[i].dims[1] * gw_dtype_bits(t[i].dtype) / 8;
+        const gw_ckpt_tensor *to = &s->tensors[i];
+        int64_t rows = first[i] ? (to->flat ? to->count / to->dims[1] : to->dims[0]) : 0;
+        for (int64_t k = 0; k < rows; k++)
+            memcpy((char *)to->data + k * row, t[i].data, (size_t)row);
+    }
+    if (st == GW_OK && taken > 0)
+        gw_log_warn("each rank kept running statistics of its own, and there were more or fewer of "
+                    "them: all begin from those of rank 0");
+    gw_arena_release(&mem);
+    return st;
+}
+
 /* One candidate. A fault of its bytes is reported as a warning and leaves *taken false. */
 static gw_status try_one(gw_session *s, const gw_ckpt_found *f, bool *taken, gw_diags *dg) {
     gw_arena mem = {0};
@@ -300,9 +401,14 @@ static gw_status try_one(gw_session *s, const gw_ckpt_found *f, bool *taken, gw_
     gw_status st = GW_OK;
     gw_status read = gw_checkpoint_read(f->path, &mem, &m, &faults);
     if (read == GW_OK) st = check_fits(s, m, dg);
-    if (read == GW_OK && st == GW_OK)
-        read = gw_checkpoint_load(m, s->tensors, s->ntensors, &faults);
-    if (st == GW_OK && read == GW_OK) {
+    if (read == GW_OK && st == GW_OK) read = load_tensors(s, m, &faults);
+    int64_t unread = read != GW_OK;
+    st = gw_exec_agree(s->comm, st, &unread, "reading a checkpoint", dg);
+    if (st == GW_OK && read == GW_OK && unread) {
+        gw_log_warn("%s is whole here, but not where another rank reads it; looking for an earlier "
+                    "checkpoint",
+                    f->path);
+    } else if (st == GW_OK && read == GW_OK) {
         take_counters(s, &m->meta);
         *taken = true;
     } else if (st == GW_OK && read == GW_ERR_UNSUPPORTED && !m) {
@@ -330,14 +436,42 @@ static gw_status try_list(gw_session *s, const gw_ckpt_list *list, bool *found, 
         if (torn && there)
             gw_log_warn("%s has no manifest: its save goes on or did not finish; passed over",
                         f->path);
-        *gone = !there;
+        int64_t missed = !there;
+        st = gw_exec_agree(s->comm, st, &missed, "reading a checkpoint", dg);
+        *gone = missed != 0;
         *damaged += there && !torn;
     }
     return st;
 }
 
+/* What rank 0 sees, as paths of this rank. */
+static gw_status share_list(const gw_session *s, const char *run_dir, gw_ckpt_list *list,
+                            gw_arena *mem, gw_diags *dg) {
+    struct entry {
+        int64_t step, state;
+    };
+    int64_t n = list->n;
+    if (!s->comm) return GW_OK;
+    GW_TRY(gw_comm_broadcast(s->comm, &n, sizeof n, "the checkpoints", dg));
+    struct entry *e = gw_arena_new(mem, struct entry, n + 1);
+    for (int64_t i = 0; i < n && i < list->n; i++)
+        e[i] = (struct entry){list->items[i].step, (int64_t)list->items[i].state};
+    GW_TRY(gw_comm_broadcast(s->comm, e, (n + 1) * (int64_t)sizeof *e, "the checkpoints", dg));
+    if (gw_ranks_me(s->comm) == 0) return GW_OK;
+    list->n = (int)n;
+    list->items = gw_arena_new(mem, gw_ckpt_found, n + 1);
+    for (int64_t i = 0; i < n; i++)
+        list->items[i] = (gw_ckpt_found){
+            .step = e[i].step,
+            .path = gw_arena_printf(mem, "%s/checkpoints/step-%08" PRId64, run_dir, e[i].step),
+            .state = (gw_ckpt_state)e[i].state};
+    return GW_OK;
+}
+
 gw_status gw_session_resume(gw_session *s, const char *run_dir, bool *found, gw_diags *dg) {
-    enum { ROUNDS = 5 };
+    enum {
+        ROUNDS = 40
+    }; /* a run that saves without pause prunes faster than a busy machine reads */
     gw_arena mem = {0};
     gw_ckpt_list list;
     *found = false;
@@ -346,6 +480,8 @@ gw_status gw_session_resume(gw_session *s, const char *run_dir, bool *found, gw_
     gw_status st = GW_OK;
     for (int round = 0; round < ROUNDS && st == GW_OK && gone; round++) {
         st = gw_checkpoint_list(run_dir, &mem, &list, dg);
+        st = gw_exec_agree(s->comm, st, NULL, "listing checkpoints", dg);
+        if (st == GW_OK) st = share_list(s, run_dir, &list, &mem, dg);
         if (st == GW_OK) st = try_list(s, &list, found, &gone, &damaged, &mem, dg);
     }
     if (st == GW_OK && !*found && (damaged > 0 || gone)) {

@@ -12,7 +12,12 @@
 // update: the program left state untouched. In float16 that is the price of a high loss scale;
 // elsewhere, or when the scale cannot fall further, it is an error, and the step is run again from
 // the same state and the same batch with a look at every op, so that the message names where it
-// began.
+// began. Of several ranks the one where it began says so.
+//
+// Before a step the ranks exchange two numbers: has anyone failed to prepare its batch, and was
+// anyone asked to stop. So all of them begin a step or none does, and a signal that reaches one
+// ends the run at the same step everywhere. What a program leaves partial (the loss, where it is
+// not reduced inside) is summed here.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -21,6 +26,7 @@
 #include "base/log.h"      /* gw_log_info */
 #include "base/str.h"      /* gw_str */
 #include "ir/text.h"       /* gw_op_print */
+#include "train/ranks.h"   /* gw_ranks_me */
 #include "train/session.h" /* this module's contract */
 
 /* ---- inputs ---- */
@@ -51,7 +57,7 @@ static void write_step_inputs(gw_exec *x, const step_inputs *in) {
     (void)gw_exec_write(x, "batch", &in->batch, sizeof in->batch);
 }
 
-static void write_micro_batch(const gw_session *s, gw_exec *x, const gw_micro_batch *m) {
+static void write_tokens(const gw_session *s, gw_exec *x, const gw_micro_batch *m) {
     int64_t b = s->rf->train.micro_batch;
     int64_t bytes = b * s->rf->train.seq_len * (int64_t)sizeof(int32_t);
     (void)gw_exec_write(x, "tokens", m->tokens, bytes);
@@ -61,27 +67,75 @@ static void write_micro_batch(const gw_session *s, gw_exec *x, const gw_micro_ba
     (void)gw_exec_write(x, "samples", m->sample_ids, b * (int64_t)sizeof(int64_t));
 }
 
+/* Micro-batch k of a step. */
+static gw_status write_micro_batch(gw_session *s, const gw_step_batch *b, int64_t k, gw_diags *dg) {
+    if (gw_session_has_images(s)) return gw_session_write_images(s, s->x, b, k, dg);
+    write_tokens(s, s->x, &b->micro[k]);
+    return GW_OK;
+}
+
 static float read_scalar(const gw_exec *x, const char *name, float absent) {
     float v = absent;
     (void)gw_exec_read(x, name, &v, sizeof v);
     return v;
 }
 
+/* A named sum of the whole batch: over the ranks too, where the program leaves it partial. */
+static gw_status read_sum(const gw_session *s, const gw_exec *x, const char *name, double *sum,
+                          gw_diags *dg) {
+    gw_vid v = gw_exec_find(x, name);
+    *sum = (double)read_scalar(x, name, 0);
+    if (!s->comm || v == GW_NONE || gw_type_of(gw_exec_graph(x), v)->psum == 0) return GW_OK;
+    return gw_comm_sum_f64(s->comm, sum, 1, name, dg);
+}
+
 /* ---- where a number that is not finite began ---- */
 
-static gw_status first_bad_op(gw_session *s, const gw_step_batch *b, gw_oid *bad, int64_t *micro,
-                              gw_diags *dg) {
-    step_inputs in = inputs_of(s, b);
-    *micro = -1;
-    write_step_inputs(s->x, &in);
-    GW_TRY(gw_exec_run_checked(s->x, GW_SEG_PRE, bad, dg));
-    for (int64_t k = 0; *bad == GW_NONE && k < b->count; k++) {
-        write_micro_batch(s, s->x, &b->micro[k]);
-        GW_TRY(gw_exec_run_checked(s->x, GW_SEG_LOOP, bad, dg));
-        if (*bad != GW_NONE) *micro = k;
-    }
-    if (*bad == GW_NONE) GW_TRY(gw_exec_run_checked(s->x, GW_SEG_POST, bad, dg));
+typedef struct bad_op {
+    gw_oid op;     /* GW_NONE: none */
+    int64_t micro; /* micro-batch; -1: before or after the loop */
+    int64_t place; /* in the order of execution */
+    int rank;      /* where it was met first */
+} bad_op;
+
+static gw_status check_segment(gw_session *s, gw_segment seg, int64_t number, bad_op *b,
+                               gw_diags *dg) {
+    gw_oid bad = GW_NONE;
+    GW_TRY(gw_exec_run_checked(s->x, seg, &bad, dg));
+    if (bad == GW_NONE || b->op != GW_NONE) return GW_OK;
+    b->op = bad;
+    b->micro = seg == GW_SEG_LOOP ? number - 1 : -1;
+    b->place = number * gw_exec_graph(s->x)->ops.count + (int64_t)bad;
     return GW_OK;
+}
+
+/* The earliest of all ranks; of equals, the lowest rank. */
+static gw_status earliest(const gw_session *s, bad_op *b, gw_diags *dg) {
+    int64_t size = gw_ranks_count(s->comm), mine = b->op == GW_NONE ? INT64_MAX : b->place;
+    b->rank = gw_ranks_me(s->comm);
+    if (!s->comm) return GW_OK;
+    int64_t *all = gw_mem_zalloc(sizeof *all * (size_t)size);
+    gw_status st = gw_comm_all_gather(s->comm, &mine, sizeof mine, all, "where it began", dg);
+    b->rank = 0;
+    for (int64_t r = 1; r < size; r++)
+        if (all[r] < all[b->rank]) b->rank = (int)r;
+    gw_mem_free(all);
+    /* Nobody leaves before all know who speaks. */
+    if (st == GW_OK) (void)!gw_comm_barrier(s->comm, "where it began", NULL);
+    return st;
+}
+
+static gw_status first_bad_op(gw_session *s, const gw_step_batch *b, bad_op *bad, gw_diags *dg) {
+    step_inputs in = inputs_of(s, b);
+    *bad = (bad_op){.op = GW_NONE, .micro = -1};
+    write_step_inputs(s->x, &in);
+    GW_TRY(check_segment(s, GW_SEG_PRE, 0, bad, dg));
+    for (int64_t k = 0; (s->comm || bad->op == GW_NONE) && k < b->count; k++) {
+        GW_TRY(write_micro_batch(s, b, k, dg));
+        GW_TRY(check_segment(s, GW_SEG_LOOP, k + 1, bad, dg));
+    }
+    if (s->comm || bad->op == GW_NONE) GW_TRY(check_segment(s, GW_SEG_POST, b->count + 1, bad, dg));
+    return earliest(s, bad, dg);
 }
 
 /* What to do, and what is left of the run. */
@@ -106,35 +160,36 @@ static void hint_numeric(const gw_session *s, gw_diags *dg, gw_diag *d) {
                      left);
 }
 
+static void describe_bad(const gw_session *s, const gw_step_batch *b, const bad_op *bad,
+                         gw_diags *dg, gw_diag *d) {
+    const gw_graph *g = gw_exec_graph(s->x);
+    gw_str line = {0}, where = {0};
+    gw_op_print(g, bad->op, &line);
+    if (bad->micro >= 0)
+        gw_str_printf(&where, ", micro-batch %" PRId64 " of %" PRId64, bad->micro + 1, b->count);
+    if (s->comm) gw_str_printf(&where, ", on rank %d", bad->rank);
+    gw_diag_detail(dg, d,
+                   "the first op that met or made such a number is %s in \"%s\"%s:\n      %s",
+                   gw_op_def(g, &g->ops.items[bad->op])->name,
+                   gw_graph_str(g, g->ops.items[bad->op].scope), gw_str_c(&where), gw_str_c(&line));
+    gw_str_release(&line);
+    gw_str_release(&where);
+}
+
 static gw_status fail_numeric(gw_session *s, const gw_step_batch *b,
                               const gw_session_step_result *r, gw_diags *dg) {
-    gw_oid bad = GW_NONE;
-    int64_t micro = -1;
+    bad_op bad;
     double norm = isnan(r->norm) ? (double)NAN : r->norm; /* "nan", whatever its sign */
     double loss = isnan(r->loss) ? (double)NAN : r->loss;
-    GW_TRY(first_bad_op(s, b, &bad, &micro, dg));
+    GW_TRY(first_bad_op(s, b, &bad, dg));
+    if (bad.rank != gw_ranks_me(s->comm)) return GW_ERR_NUMERIC; /* that rank says it */
     gw_diag *d = gw_diag_add(dg, GW_ERROR, GW_ERR_NUMERIC, "numeric", (gw_where){0},
                              "step %" PRId64 " is not finite: loss %g, gradient norm %g",
                              s->step + 1, loss, norm);
-    if (bad == GW_NONE) {
+    if (bad.op == GW_NONE)
         gw_diag_detail(dg, d, "run again with a check after each op, every value was finite");
-    } else {
-        const gw_graph *g = gw_exec_graph(s->x);
-        gw_str line = {0};
-        gw_op_print(g, bad, &line);
-        const char *scope = gw_graph_str(g, g->ops.items[bad].scope);
-        const char *name = gw_op_def(g, &g->ops.items[bad])->name;
-        if (micro >= 0)
-            gw_diag_detail(dg, d,
-                           "the first op that met or made such a number is %s in \"%s\", "
-                           "micro-batch %" PRId64 " of %" PRId64 ":\n      %s",
-                           name, scope, micro + 1, b->count, gw_str_c(&line));
-        else
-            gw_diag_detail(dg, d,
-                           "the first op that met or made such a number is %s in \"%s\":\n      %s",
-                           name, scope, gw_str_c(&line));
-        gw_str_release(&line);
-    }
+    else
+        describe_bad(s, b, &bad, dg, d);
     hint_numeric(s, dg, d);
     return GW_ERR_NUMERIC;
 }
@@ -147,13 +202,44 @@ static gw_status run_program(gw_session *s, const gw_step_batch *b, const step_i
     GW_TRY(gw_exec_run(s->x, GW_SEG_PRE, dg));
     gw_optimes_take(s->times, GW_SEG_PRE, 0);
     for (int64_t k = 0; k < b->count; k++) {
-        write_micro_batch(s, s->x, &b->micro[k]);
-        GW_TRY(gw_exec_run(s->x, GW_SEG_LOOP, dg));
+        GW_TRY(write_micro_batch(s, b, k, dg));
+        GW_TRY(gw_exec_run_loop(s->x, k + 1 == b->count, dg));
         gw_optimes_take(s->times, GW_SEG_LOOP, k);
     }
     GW_TRY(gw_exec_run(s->x, GW_SEG_POST, dg));
     gw_optimes_take(s->times, GW_SEG_POST, 0);
     return GW_OK;
+}
+
+/* ---- what the transport counts while a step runs ---- */
+
+typedef struct counts {
+    gw_comm_counts of[GW_COLL_KIND_COUNT];
+} counts;
+
+static counts count(const gw_session *s) {
+    counts c = {0};
+    for (int k = 0; s->comm && k < GW_COLL_KIND_COUNT; k++)
+        c.of[k] = gw_comm_counted(s->comm, (gw_coll_kind)k);
+    return c;
+}
+
+/* On a CPU the compute threads do a collective's arithmetic and nothing else meanwhile, so all of
+ * its time is exposed. */
+static void take_counts(gw_session *s, const counts *before, gw_session_step_result *r) {
+    counts now = count(s);
+    int64_t ns = 0, wait_ns = 0;
+    for (int k = 0; k < GW_COLL_KIND_COUNT; k++) {
+        s->sent[k].payload += now.of[k].payload - before->of[k].payload;
+        s->sent[k].moved += now.of[k].moved - before->of[k].moved;
+        ns += now.of[k].ns - before->of[k].ns;
+        wait_ns += now.of[k].wait_ns - before->of[k].wait_ns;
+    }
+    s->comm_ns += ns;
+    s->comm_wait_ns += wait_ns;
+    s->steps_run++;
+    r->comm_s = r->comm_exposed_s = (double)ns * 1e-9;
+    r->comm_wait_s = (double)wait_ns * 1e-9;
 }
 
 static void advance(gw_session *s, const gw_step_batch *b, bool updated) {
@@ -164,23 +250,23 @@ static void advance(gw_session *s, const gw_step_batch *b, bool updated) {
     s->tokens += b->step_tokens;
 }
 
-gw_status gw_session_step(gw_session *s, gw_session_step_result *r, gw_diags *dg) {
-    const gw_step_batch *b = NULL;
-    int64_t begun = gw_clock_ns();
-    GW_TRY(gw_loader_next(s->loader, &b, dg));
-    int64_t have_data = gw_clock_ns();
-    step_inputs in = inputs_of(s, b);
-    GW_TRY(run_program(s, b, &in, dg));
-    double sum = (double)read_scalar(s->x, "loss", 0);
-    *r = (gw_session_step_result){
-        .loss = b->step_labels > 0 ? sum / (double)b->step_labels : (double)NAN,
-        .lr = (double)in.lr,
-        .norm = (double)read_scalar(s->x, "norm", 0),
-        .loss_scale = s->scaler.scale,
-        .labels = b->step_labels,
-        .tokens = b->step_tokens,
-        .data_wait_s = (double)(have_data - begun) * 1e-9,
-    };
+/* The batch, when every rank has its own and none was asked to stop (*b NULL then). */
+static gw_status next_batch(gw_session *s, const gw_step_batch **b, gw_diags *dg) {
+    int64_t stop = s->wants_stop;
+    *b = NULL;
+    if (stop && !s->comm) return GW_OK;
+    gw_status st = GW_OK;
+    if (gw_session_has_images(s))
+        *b = gw_session_next_images(s);
+    else
+        st = gw_loader_next(s->loader, b, dg);
+    GW_TRY(gw_exec_agree(s->comm, st, &stop, "beginning a step", dg));
+    if (stop) *b = NULL;
+    return GW_OK;
+}
+
+static gw_status finish_step(gw_session *s, const gw_step_batch *b, double sum,
+                             gw_session_step_result *r, gw_diags *dg) {
     bool ok = read_scalar(s->x, "ok", 1) != 0 && isfinite(r->norm);
     if (b->step_labels == 0)
         gw_log_info("step %" PRId64 ": no label of its batch is valid; its gradient is zero",
@@ -193,6 +279,31 @@ gw_status gw_session_step(gw_session *s, gw_session_step_result *r, gw_diags *dg
                     "scale is now %g",
                     s->batch, r->loss_scale, s->scaler.scale);
     advance(s, b, ok);
+    return GW_OK;
+}
+
+gw_status gw_session_step(gw_session *s, gw_session_step_result *r, gw_diags *dg) {
+    const gw_step_batch *b = NULL;
+    double sum = 0;
+    int64_t begun = gw_clock_ns();
+    GW_TRY(next_batch(s, &b, dg));
+    *r = (gw_session_step_result){.stopped = b == NULL};
+    if (r->stopped) return GW_OK;
+    int64_t have_data = gw_clock_ns();
+    gw_optimes_host(s->times, begun, have_data);
+    step_inputs in = inputs_of(s, b);
+    counts before = count(s);
+    GW_TRY(run_program(s, b, &in, dg));
+    take_counts(s, &before, r);
+    GW_TRY(read_sum(s, s->x, "loss", &sum, dg));
+    r->loss = b->step_labels > 0 ? sum / (double)b->step_labels : (double)NAN;
+    r->lr = (double)in.lr;
+    r->norm = (double)read_scalar(s->x, "norm", 0);
+    r->loss_scale = s->scaler.scale;
+    r->labels = b->step_labels;
+    r->tokens = b->step_tokens;
+    r->data_wait_s = (double)(have_data - begun) * 1e-9;
+    GW_TRY(finish_step(s, b, sum, r, dg));
     r->step_s = (double)(gw_clock_ns() - begun) * 1e-9;
     return GW_OK;
 }
@@ -210,11 +321,13 @@ static void blank_row(const gw_session_valid *v, int64_t row, int64_t s) {
     v->ids[row] = 0;
 }
 
+/* This rank's rows of a batch: the same cut as in training. */
 static gw_status fill_batch(const gw_session *s, int64_t batch, gw_diags *dg) {
     const gw_session_valid *v = &s->valid;
     int64_t b = s->rf->train.micro_batch, n = s->rf->train.seq_len;
+    int64_t first = (batch * s->rf->layout.dp + gw_ranks_me(s->comm)) * b;
     for (int64_t row = 0; row < b; row++) {
-        int64_t number = batch * b + row;
+        int64_t number = first + row;
         if (number >= v->samples) {
             blank_row(v, row, n);
             continue;
@@ -239,23 +352,41 @@ static void count_labels(const gw_session *s, gw_session_valid_result *r) {
     }
 }
 
+/* Counts are below 2^53: sums of doubles are exact. The loss of a batch may be reduced already. */
+static gw_status sum_over_ranks(const gw_session *s, double *nats, gw_session_valid_result *r,
+                                gw_diags *dg) {
+    const gw_graph *g = gw_exec_graph(s->valid.x);
+    gw_vid v = gw_exec_find(s->valid.x, "loss");
+    bool partial = v != GW_NONE && gw_type_of(g, v)->psum != 0;
+    double sums[3] = {(double)r->labels, (double)r->bytes, partial ? *nats : 0};
+    if (!s->comm) return GW_OK;
+    GW_TRY(gw_comm_sum_f64(s->comm, sums, 3, "validation", dg));
+    r->labels = (int64_t)sums[0];
+    r->bytes = (int64_t)sums[1];
+    if (partial) *nats = sums[2];
+    return GW_OK;
+}
+
 gw_status gw_session_validate(gw_session *s, gw_session_valid_result *r, gw_diags *dg) {
     const gw_session_valid *v = &s->valid;
     int64_t begun = gw_clock_ns();
     double nats = 0;
-    *r = (gw_session_valid_result){.loss = (double)NAN, .bpb = (double)NAN};
+    *r =
+        (gw_session_valid_result){.loss = (double)NAN, .bpb = (double)NAN, .accuracy = (double)NAN};
     if (!v->x) return GW_OK;
+    if (gw_session_has_images(s)) return gw_session_judge_images(s, r, dg);
     step_inputs in = {.seed = 1, .inv_scale = 1, .step = 1};
     write_step_inputs(v->x, &in);
     GW_TRY(gw_exec_run(v->x, GW_SEG_PRE, dg));
     for (int64_t k = 0; k < v->batches; k++) {
         GW_TRY(fill_batch(s, k, dg));
         gw_micro_batch m = {v->tokens, v->labels, v->positions, v->docs, v->ids, 0};
-        write_micro_batch(s, v->x, &m);
+        write_tokens(s, v->x, &m);
         GW_TRY(gw_exec_run(v->x, GW_SEG_LOOP, dg));
         nats += (double)read_scalar(v->x, "loss", 0);
         count_labels(s, r);
     }
+    GW_TRY(sum_over_ranks(s, &nats, r, dg));
     if (r->labels > 0) r->loss = nats / (double)r->labels;
     if (r->bytes > 0) r->bpb = nats / 0.69314718055994530942 / (double)r->bytes;
     r->seconds = (double)(gw_clock_ns() - begun) * 1e-9;

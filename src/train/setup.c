@@ -3,19 +3,24 @@
 // program.
 //
 // Train, plan, program, generate and export all come through here, so that what is planned is what
-// is run. Data sizes reach the graph as they are: micro_batch rows of seq_len tokens; the step has
-// `accumulate` micro-batches.
+// is run. Data sizes reach the graph as they are: micro_batch rows of seq_len tokens on each of dp
+// ranks; the step has `accumulate` micro-batches. The layout is a mesh on the graph and a few
+// options of the compiler: the model is built without knowing of either. The major sub-axes are the
+// replicas, so that the ranks that share a copy are neighbours, on one host where they fit.
 #include "train/setup.h"
 
 #include <string.h>
 
-#include "base/io.h"        /* gw_path_exists */
-#include "base/str.h"       /* gw_str_ends */
-#include "file/hf_config.h" /* gw_hf_config_read */
-#include "ops/ops.h"        /* gw_ops_table */
-#include "run/exec.h"       /* gw_exec_workspace */
-#include "train/generate.h" /* gw_gguf_tokenizer_open */
-#include "train/hf_model.h" /* gw_model_from_hf */
+#include "base/io.h"          /* gw_path_exists */
+#include "base/panic.h"       /* gw_panic */
+#include "base/str.h"         /* gw_str_ends */
+#include "comm/algorithm.h"   /* gw_algorithm_find */
+#include "comm/calibration.h" /* gw_calibration */
+#include "file/hf_config.h"   /* gw_hf_config_read */
+#include "ops/ops.h"          /* gw_ops_table */
+#include "run/exec.h"         /* gw_exec_workspace */
+#include "train/generate.h"   /* gw_gguf_tokenizer_open */
+#include "train/hf_model.h"   /* gw_model_from_hf */
 
 gw_dtype gw_setup_compute(const gw_runfile *rf) {
     switch (rf->precision.compute) {
@@ -83,11 +88,33 @@ static void copy_sizes(const gw_rf_model *r, gw_model *m) {
     }
 }
 
+/* Each rank's samples have batch statistics of their own, or all have one. */
+static void settle_groups(gw_setup *s) {
+    bool local = s->rf->model.batchnorm == GW_RF_BATCHNORM_LOCAL;
+    if (s->model.family == GW_FAMILY_RESNET) s->model.resnet.groups = local ? s->rf->layout.dp : 1;
+}
+
+static gw_status make_net(gw_setup *s, gw_diags *dg) {
+    const gw_rf_model *r = &s->rf->model;
+    const char *name = gw_model_net_name((int)r->family - (int)GW_RF_RESNET18);
+    GW_ASSERT(name);
+    if (!gw_model_preset(name, &s->model)) gw_panic("there is no net '%s'", name);
+    s->model.norm_eps = r->norm_eps;
+    s->model.resnet.classes = r->classes;
+    s->model.resnet.image = r->image;
+    s->model.resnet.channels = r->channels;
+    s->model.resnet.width = r->width;
+    s->model.resnet.broadcast_buffers = r->broadcast_buffers;
+    settle_groups(s);
+    return gw_model_check(&s->model, dg);
+}
+
 static gw_status make_model(gw_setup *s, gw_diags *dg) {
     static const gw_family families[] = {GW_FAMILY_GPT2, GW_FAMILY_LLAMA, GW_FAMILY_QWEN2,
                                          GW_FAMILY_QWEN3, GW_FAMILY_MISTRAL};
     const gw_runfile *rf = s->rf;
     if (rf->model.source == GW_RF_PATH) return gw_setup_read_model(rf->model.path, &s->model, dg);
+    if (gw_runfile_has_images(rf)) return make_net(s, dg);
     s->model = gw_model_defaults(families[rf->model.family]);
     copy_sizes(&rf->model, &s->model);
     if (s->model.vocab <= 0) {
@@ -118,7 +145,66 @@ static void optimizer_options(const gw_runfile *rf, gw_optim_opts *o) {
                          .muon_momentum = r->muon_momentum,
                          .muon_lr_ratio = r->lr > 0 ? r->muon_lr / r->lr : 1,
                          .muon_ns_steps = (int)r->muon_ns_steps,
-                         .clip_norm = r->clip_norm};
+                         .clip_norm = r->clip_norm,
+                         .deferred_norm = r->norm == GW_RF_NORM_DEFERRED};
+}
+
+enum { MAX_ALGORITHMS = 32 };
+
+/* The algorithm of one bucket: layout.collectives where that can do it, the fastest otherwise. */
+static const char *choose_algorithm(const gw_graph *g, const gw_oid *ops, int n, const void *user) {
+    const gw_setup *s = user;
+    gw_coll_part *parts = gw_mem_alloc(sizeof *parts * (size_t)n);
+    gw_coll_candidate all[MAX_ALGORITHMS];
+    gw_coll c = gw_exec_coll(g, ops, n, 0, parts);
+    c.algorithm = NULL;
+    gw_coll_machine m = gw_exec_group_machine(&s->facts.comm, &g->mesh, c.axes);
+    int count = 0;
+    const char *name = gw_coll_choose(&c, &m, all, MAX_ALGORITHMS, &count);
+    for (int i = 0; i < count; i++)
+        if (all[i].possible && gw_str_eq(all[i].name, s->rf->layout.collectives))
+            name = all[i].name;
+    gw_mem_free(parts);
+    return name;
+}
+
+static void layout_options(gw_setup *s, gw_layout_opts *o) {
+    const gw_rf_layout *r = &s->rf->layout;
+    bool reshards = r->zero == 3 && r->reshard_after_forward != GW_RF_RESHARD_FALSE;
+    bool by_stage = r->reduce == GW_RF_REDUCE_AUTO && r->zero >= 2;
+    *o = (gw_layout_opts){.zero = (int)r->zero,
+                          .keep_gathered = r->reshard_after_forward == GW_RF_RESHARD_FALSE,
+                          .reduce_each = r->reduce == GW_RF_REDUCE_EACH || by_stage,
+                          .bucket_bytes = r->bucket,
+                          .first_bucket_bytes = r->first_bucket,
+                          .prefetch = (int)r->prefetch,
+                          .secondary = reshards ? (int)r->secondary_shard : 0,
+                          .weight_wire = (int)r->weight_wire,
+                          .gradient_wire = (int)r->gradient_wire,
+                          .algorithm = choose_algorithm,
+                          .algorithm_user = s};
+}
+
+/* Where homes lie. What a run derived from the file lacks (verify's float32 has no master copy, its
+ * reference no shards) is left out; in the file itself such a key is refused. */
+static void offload_options(const gw_runfile *rf, gw_compile_opts *o) {
+    bool states = o->optim.kind != GW_OPTIM_SGD || o->optim.momentum > 0;
+    if (states) o->layout.optimizer_mem = rf->offload.optimizer;
+    if (o->master != o->compute) o->layout.master_mem = rf->offload.master;
+    if (o->layout.zero == 3) o->layout.parameter_mem = rf->offload.parameters;
+}
+
+static gw_status check_algorithm(const gw_setup *s, gw_diags *dg) {
+    const char *name = s->rf->layout.collectives;
+    if (gw_str_eq(name, "auto") || gw_algorithm_find(name)) return GW_OK;
+    gw_str all = {0};
+    for (int i = 0; gw_algorithm_at(i); i++)
+        gw_str_printf(&all, "%s%s", i ? ", " : "", gw_algorithm_at(i)->name);
+    gw_diag *g = gw_runfile_error(s->rf, dg, "layout.collectives", "config-value",
+                                  "there is no algorithm '%.60s'", name);
+    gw_diag_hint(dg, g, "write auto, or one of %s", gw_str_c(&all));
+    gw_str_release(&all);
+    return GW_ERR_CONFIG;
 }
 
 static void compile_options(gw_setup *s) {
@@ -143,7 +229,9 @@ static void compile_options(gw_setup *s) {
     o->params = s->infos;
     o->nparams = s->nparams;
     o->workspace = gw_exec_workspace;
-    o->workspace_user = &s->machine;
+    o->workspace_user = &s->facts;
+    layout_options(s, &o->layout);
+    offload_options(rf, o);
     s->forward = *o;
     s->forward.train = false;
     s->forward.micro_batches = 1;
@@ -168,6 +256,14 @@ static gw_status no_tokenizer(const gw_runfile *rf, gw_diags *dg) {
     return GW_ERR_CONFIG;
 }
 
+static gw_status no_text(const gw_runfile *rf, gw_diags *dg) {
+    const char *key = rf->model.source == GW_RF_PRESET ? "model.preset" : "model.family";
+    gw_diag *g = gw_runfile_error(rf, dg, key, "config-value",
+                                  "the model is a net for images: it reads and writes no text");
+    gw_diag_hint(dg, g, "`gradwright export` writes its weights, by torchvision's names");
+    return GW_ERR_CONFIG;
+}
+
 static gw_status open_tokenizer(gw_setup *s, bool need, gw_diags *dg) {
     const char *spec = s->rf->data.tokenizer;
     if (!spec && s->rf->model.source == GW_RF_PATH && gw_path_is_dir(s->rf->model.path)) {
@@ -188,7 +284,8 @@ static bool tokenizer_is_there(const gw_runfile *rf) {
 }
 
 gw_status gw_setup_check_vocab(const gw_runfile *rf, gw_diags *dg) {
-    if (rf->model.source == GW_RF_PATH || rf->model.vocab == 0 || !tokenizer_is_there(rf))
+    if (rf->model.source == GW_RF_PATH || rf->model.vocab == 0 || gw_runfile_has_images(rf) ||
+        !tokenizer_is_there(rf))
         return GW_OK;
     gw_tokenizer *t = NULL;
     GW_TRY(gw_tokenizer_open(rf->data.tokenizer, NULL, &t, dg));
@@ -200,9 +297,10 @@ gw_status gw_setup_check_vocab(const gw_runfile *rf, gw_diags *dg) {
 gw_status gw_setup_init(gw_setup *s, gw_runfile *rf, bool need_tokenizer, gw_diags *dg) {
     memset(s, 0, sizeof *s);
     s->rf = rf;
-    bool wants_vocab = rf->model.source != GW_RF_PATH && rf->model.vocab == 0;
-    gw_status st = GW_OK;
-    if (need_tokenizer || wants_vocab) st = open_tokenizer(s, need_tokenizer, dg);
+    bool images = gw_runfile_has_images(rf);
+    bool wants_vocab = rf->model.source != GW_RF_PATH && rf->model.vocab == 0 && !images;
+    gw_status st = images && need_tokenizer ? no_text(rf, dg) : GW_OK;
+    if ((need_tokenizer || wants_vocab) && !images) st = open_tokenizer(s, need_tokenizer, dg);
     if (!s->tokenizer && st == GW_OK) st = gw_setup_check_vocab(rf, dg);
     if (st == GW_OK)
         st = gw_runfile_resolve(rf, s->tokenizer ? gw_tokenizer_vocab_size(s->tokenizer) : 0, dg);
@@ -213,8 +311,44 @@ gw_status gw_setup_init(gw_setup *s, gw_runfile *rf, bool need_tokenizer, gw_dia
     }
     list_params(s);
     s->machine = gw_machine_this((int)rf->train.threads);
+    s->facts =
+        (gw_exec_facts){.machine = s->machine, .comm = gw_coll_machine_local(s->machine.threads)};
     compile_options(s);
     return GW_OK;
+}
+
+/* The least of all ranks: programs that differ in threads or instruction set differ in bits. */
+static gw_status settle_machine(gw_setup *s, gw_comm *comm, gw_diags *dg) {
+    int64_t least[2] = {-(int64_t)s->machine.threads, -(int64_t)s->machine.isa};
+    GW_TRY(gw_comm_max_i64(comm, least, 2, "settling on a machine", dg));
+    s->machine.threads = (int)-least[0];
+    s->machine.isa = (gw_isa)-least[1];
+    s->facts.comm = *gw_comm_machine(comm);
+    s->facts.comm.threads = s->machine.threads;
+    return GW_OK;
+}
+
+static gw_status read_calibration(gw_setup *s, gw_diags *dg) {
+    if (!s->rf->layout.calibration) return GW_OK;
+    gw_calibration *c = gw_arena_new(&s->mem, gw_calibration, 1);
+    GW_TRY(gw_calibration_read(s->rf->layout.calibration, c, &s->mem, dg));
+    gw_calibration_apply(c, &s->facts.comm);
+    return GW_OK;
+}
+
+gw_status gw_setup_ranks(gw_setup *s, gw_comm *comm, gw_diags *dg) {
+    int64_t ranks = s->rf->layout.dp;
+    bool shares = s->rf->train.threads == 0 && ranks > 1;
+    GW_TRY(check_algorithm(s, dg));
+    if (comm)
+        GW_TRY(settle_machine(s, comm, dg));
+    else if (shares)
+        s->machine.threads = GW_MAX(1, (int)(s->machine.threads / ranks));
+    if (!comm) s->facts.comm = gw_coll_machine_local(s->machine.threads);
+    s->facts.machine = s->machine;
+    settle_groups(s);
+    compile_options(s);
+    return read_calibration(s, dg);
 }
 
 void gw_setup_release(gw_setup *s) {
@@ -230,10 +364,19 @@ static gw_status finish(gw_graph *g, gw_status st, const gw_compile_opts *o, con
     return st;
 }
 
+static void set_mesh(const gw_setup *s, gw_graph *g) {
+    const gw_rf_layout *l = &s->rf->layout;
+    int64_t replicas = l->zero > 0 ? l->dp_replicate : 1;
+    (void)gw_mesh_add(&g->mesh, "dp_replicate", (int32_t)replicas);
+    (void)gw_mesh_add(&g->mesh, "dp", (int32_t)(l->dp / replicas));
+}
+
 gw_status gw_setup_program(const gw_setup *s, bool train, const char *last, gw_graph *g,
                            gw_compile_report *report, gw_diags *dg) {
-    gw_build_opts b = {.mode = GW_BUILD_LOSS,
-                       .batch = s->rf->train.micro_batch,
+    int64_t dp = s->rf->layout.dp;
+    bool judges = !train && s->model.family == GW_FAMILY_RESNET;
+    gw_build_opts b = {.mode = judges ? GW_BUILD_LOGITS : GW_BUILD_LOSS,
+                       .batch = s->rf->train.micro_batch * dp,
                        .seq = s->rf->train.seq_len,
                        .compute = s->train.compute,
                        .seed = (uint64_t)s->rf->train.seed,
@@ -241,6 +384,7 @@ gw_status gw_setup_program(const gw_setup *s, bool train, const char *last, gw_g
                        .packed = true};
     gw_graph_init(g, gw_ops_table());
     gw_status st = gw_model_build(g, &s->model, &b, dg);
+    set_mesh(s, g);
     return finish(g, st, train ? &s->train : &s->forward, last, report, dg);
 }
 

@@ -3,11 +3,13 @@
 #ifndef GW_TRAIN_SETUP_H
 #define GW_TRAIN_SETUP_H
 
+#include "comm/comm.h"      /* gw_comm */
 #include "data/tokenizer.h" /* gw_tokenizer */
 #include "file/hf_config.h" /* gw_hf_config */
 #include "kernel/kernel.h"  /* gw_machine */
 #include "model/model.h"    /* gw_model, gw_param */
 #include "pass/pass.h"      /* gw_compile_opts */
+#include "run/exec_comm.h"  /* gw_exec_facts */
 #include "train/runfile.h"  /* gw_runfile */
 
 typedef struct gw_setup {
@@ -21,6 +23,7 @@ typedef struct gw_setup {
     gw_machine machine;
     gw_compile_opts train;   /* training step */
     gw_compile_opts forward; /* the same precision, forward only */
+    gw_exec_facts facts;     /* machine, and what lies between the ranks */
 } gw_setup;
 
 /* Opens the tokenizer (if one is named), settles the model and the options; the run file's `auto`
@@ -29,10 +32,14 @@ typedef struct gw_setup {
 GW_WARN_UNUSED gw_status gw_setup_init(gw_setup *s, gw_runfile *rf, bool need_tokenizer,
                                        gw_diags *dg);
 void gw_setup_release(gw_setup *s);
+/* For layout.dp ranks, before any program is made. With a comm all ranks settle on one machine (the
+ * fewest threads, the least instruction set), synchronising; without one (the plan) the ranks are
+ * taken to share this machine's cores. `s` stays where it is from here on. */
+GW_WARN_UNUSED gw_status gw_setup_ranks(gw_setup *s, gw_comm *comm, gw_diags *dg);
 
 /* Builds and compiles, up to pass `last` (NULL = all). `g` uninitialised; released by the caller on
  * success. The training step, or a forward program with loss (`train` false) of the micro-batch's
- * shape. */
+ * shape; both of layout.dp ranks. Of a net for images the forward program has logits instead. */
 GW_WARN_UNUSED gw_status gw_setup_program(const gw_setup *s, bool train, const char *last,
                                           gw_graph *g, gw_compile_report *report, gw_diags *dg);
 /* A forward program that yields logits: with a KV cache of `cache` rows (prefill or decode of `seq`

@@ -2,11 +2,12 @@
 // Where parameters come from: a seed, or a public file.
 //
 // Initial weights depend on (seed, tensor name, global element index) only, so every layout starts
-// from the same bits. Public files are read row by row through one small interface (find a tensor,
-// read some of its rows as float32), so that Hugging Face and GGUF differ in one function each.
-// Three transformations stand between a file and a logical tensor, and the parameter table says
-// which apply: a slice of a fused tensor, a transposed matrix (Conv1D), and interleaved rope rows
-// (GGUF of the llama architecture).
+// from the same bits. A rank that holds a flat part of a tensor makes, or reads, that part alone:
+// no rank ever holds a whole model that is sharded. Public files are read row by row through one
+// small interface (find a tensor, read some of its rows as float32), so that Hugging Face and GGUF
+// differ in one function each. Three transformations stand between a file and a logical tensor, and
+// the parameter table says which apply: a slice of a fused tensor, a transposed matrix (Conv1D),
+// and interleaved rope rows (GGUF of the llama architecture).
 #include "train/weights.h"
 
 #include <pthread.h>
@@ -69,16 +70,26 @@ typedef struct filler {
     atomic_llong next; /* number of the next chunk, over all parameters */
 } filler;
 
-static int64_t chunks_of(const gw_param *p) {
-    return (gw_type_elems(&p->type) + CHUNK - 1) / CHUNK;
+static int64_t chunks_of(const filler *f, const gw_param *p) {
+    return (tensor_of(f->x, p).elems + CHUNK - 1) / CHUNK;
+}
+
+/* In [-bound, bound). */
+static void fill_uniform(gw_rng_key key, uint64_t first, int64_t n, float bound, float *out) {
+    for (int64_t j = 0; j < n; j++)
+        out[j] = bound * (2 * gw_rng_uniform(key, first + (uint64_t)j) - 1);
 }
 
 static void fill_chunk(const filler *f, const gw_param *p, int64_t chunk, float *buf) {
     gw_tensor t = tensor_of(f->x, p);
     int64_t at = chunk * CHUNK, m = GW_MIN((int64_t)CHUNK, t.elems - at);
     if (p->init == GW_INIT_NORMAL)
-        gw_rng_fill_normal(gw_rng_key_named(f->seed, p->name), (uint64_t)at, m, (float)p->std, buf);
-    for (int64_t j = 0; j < m && p->init != GW_INIT_NORMAL; j++)
+        gw_rng_fill_normal(gw_rng_key_named(f->seed, p->name), (uint64_t)(t.first + at), m,
+                           (float)p->std, buf);
+    if (p->init == GW_INIT_UNIFORM)
+        fill_uniform(gw_rng_key_named(f->seed, p->name), (uint64_t)(t.first + at), m, (float)p->std,
+                     buf);
+    for (int64_t j = 0; j < m && (p->init == GW_INIT_ONES || p->init == GW_INIT_ZEROS); j++)
         buf[j] = p->init == GW_INIT_ONES ? 1.0f : 0.0f;
     gw_floats_to(t.dtype, buf, m, element(&t, at));
 }
@@ -90,8 +101,8 @@ static void *fill_chunks(void *user) {
     int i = 0;
     for (;;) {
         int64_t c = atomic_fetch_add(&f->next, 1);
-        while (i < f->n && c >= first + chunks_of(&f->params[i]))
-            first += chunks_of(&f->params[i++]);
+        while (i < f->n && c >= first + chunks_of(f, &f->params[i]))
+            first += chunks_of(f, &f->params[i++]);
         if (i == f->n) break;
         fill_chunk(f, &f->params[i], c - first, buf);
     }
@@ -164,13 +175,20 @@ static int shape_in_file(const source *s, const gw_param *p, int64_t dims[2]) {
     return vector ? 1 : 2;
 }
 
+/* Filters, which a file keeps with all their dimensions: the same elements in the same order. */
+static bool has_own_dims(const found *f, const gw_param *p) {
+    bool same = f->ndim == p->type.ndim && f->ndim == 4 && p->hf_parts == 1 && !p->hf_transposed;
+    for (int i = 0; same && i < f->ndim; i++) same = f->dims[i] == p->type.dims[i].size;
+    return same;
+}
+
 static gw_status check_shape(const source *s, const found *f, const gw_param *p, const char *name,
                              gw_diags *dg) {
     int64_t want[2];
     int n = shape_in_file(s, p, want);
     bool ok = f->ndim == n;
     for (int i = 0; ok && i < n; i++) ok = f->dims[i] == want[i];
-    if (ok) return GW_OK;
+    if (ok || (!s->gguf && has_own_dims(f, p))) return GW_OK;
     gw_str have = {0}, need = {0};
     for (int i = 0; i < f->ndim; i++)
         gw_str_printf(&have, "%s%lld", i ? ", " : "", (long long)f->dims[i]);
@@ -246,8 +264,11 @@ static gw_status read_param(const source *s, gw_exec *x, const gw_model *m, cons
     float *row = gw_mem_alloc(sizeof(float) * (size_t)in);
     bool ok = true;
     for (int64_t r = 0; r < out && ok; r++) {
+        int64_t from = GW_MAX(r * in, t.first), end = GW_MIN((r + 1) * in, t.first + t.elems);
+        if (from >= end) continue; /* another rank's */
         ok = read_row(s, &f, p, r, out, in, m->head_dim, row);
-        if (ok) gw_floats_to(t.dtype, row, in, element(&t, r * in));
+        if (ok)
+            gw_floats_to(t.dtype, row + (from - r * in), end - from, element(&t, from - t.first));
     }
     gw_mem_free(row);
     if (!ok)

@@ -598,8 +598,18 @@ static const char *const manifest_words[] = {"0",
 enum { ROWS = 6, COLS = 10 };
 
 static void checkpoint_tensors(float *w, float *m, gw_ckpt_tensor out[2]) {
-    out[0] = (gw_ckpt_tensor){"w", GW_F32, 2, {ROWS, COLS}, {2, {0, 0}, {ROWS, COLS}}, w};
-    out[1] = (gw_ckpt_tensor){"m", GW_F32, 1, {COLS}, {1, {0}, {COLS}}, m};
+    out[0] = (gw_ckpt_tensor){.name = "w",
+                              .dtype = GW_F32,
+                              .ndim = 2,
+                              .dims = {ROWS, COLS},
+                              .box = {2, {0, 0}, {ROWS, COLS}},
+                              .data = w};
+    out[1] = (gw_ckpt_tensor){.name = "m",
+                              .dtype = GW_F32,
+                              .ndim = 1,
+                              .dims = {COLS},
+                              .box = {1, {0}, {COLS}},
+                              .data = m};
 }
 
 static const char *checkpoint_file(const char *name) {

@@ -19,6 +19,7 @@ void planned_init(planned *p, bool valid, gw_ledger_fixed fixed, const char *fmt
         gw_runfile_parse(&p->rf, "test.yaml", gw_str_c(&text), (int64_t)text.len, NULL, 0, &p->dg),
         &p->dg);
     CHECK_OK(gw_setup_init(&p->setup, &p->rf, false, &p->dg), &p->dg);
+    CHECK_OK(gw_setup_ranks(&p->setup, NULL, &p->dg), &p->dg);
     gw_memo_init(&p->memo, &p->setup.machine);
     p->setup.train.workspace = p->setup.forward.workspace = gw_memo_workspace;
     p->setup.train.workspace_user = p->setup.forward.workspace_user = &p->memo;
@@ -29,6 +30,7 @@ void planned_init(planned *p, bool valid, gw_ledger_fixed fixed, const char *fmt
                                                   .valid = valid ? &p->valid : NULL,
                                                   .model = &p->setup.model,
                                                   .machine = &p->setup.machine,
+                                                  .comm = &p->setup.facts.comm,
                                                   .fixed = fixed});
     gw_str_release(&text);
 }

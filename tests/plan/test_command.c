@@ -253,7 +253,7 @@ TEST(bad_input_is_refused_with_what_to_do) {
         {"plan '%s' --memory lots 2>&1", 2, "--memory"},
         {"program 2>&1", 2, "missing"},
         {"program '%s' --after nope 2>&1", 2, "appends backward by each op's vjp"},
-        {"program '%s' --rank 1 2>&1", 2, "rank 0 is the only one"},
+        {"program '%s' --rank 1 2>&1", 2, "numbered from 0"},
         {"program llama3-9b 2>&1", 2, "did you mean llama3-8b?"},
     };
     const char *path = write_file("run.yaml", tiny);

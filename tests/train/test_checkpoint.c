@@ -33,9 +33,12 @@ static void fill(state *s, uint64_t seed) {
     for (int i = 0; i < BIASES; i++) s->half[i] = (uint16_t)gw_rng_u32(key, (uint64_t)i + 7777);
     s->scalar = gw_rng_uniform(key, 99999);
     memset(s->tensors, 0, sizeof s->tensors);
-    s->tensors[0] = (gw_ckpt_tensor){"w", GW_F32, 2, {ROWS, COLS}, {0}, s->w};
-    s->tensors[1] = (gw_ckpt_tensor){"b", GW_BF16, 1, {BIASES}, {0}, s->half};
-    s->tensors[2] = (gw_ckpt_tensor){"t", GW_F32, 0, {0}, {0}, &s->scalar};
+    s->tensors[0] = (gw_ckpt_tensor){
+        .name = "w", .dtype = GW_F32, .ndim = 2, .dims = {ROWS, COLS}, .box = {0}, .data = s->w};
+    s->tensors[1] = (gw_ckpt_tensor){
+        .name = "b", .dtype = GW_BF16, .ndim = 1, .dims = {BIASES}, .box = {0}, .data = s->half};
+    s->tensors[2] = (gw_ckpt_tensor){
+        .name = "t", .dtype = GW_F32, .ndim = 0, .dims = {0}, .box = {0}, .data = &s->scalar};
     for (int i = 0; i < 3; i++)
         s->tensors[i].box = gw_box_whole(s->tensors[i].ndim, s->tensors[i].dims);
 }
@@ -137,7 +140,12 @@ TEST(any_box_is_filled_from_any_chunks) {
     gw_ckpt_manifest *m = NULL;
     CHECK_OK(gw_checkpoint_read(folder(1), &mem, &m, &dg), &dg);
     float corner[5 * 4];
-    gw_ckpt_tensor t = {"w", GW_F32, 2, {ROWS, COLS}, {2, {30, 29}, {5, 4}}, corner};
+    gw_ckpt_tensor t = {.name = "w",
+                        .dtype = GW_F32,
+                        .ndim = 2,
+                        .dims = {ROWS, COLS},
+                        .box = {2, {30, 29}, {5, 4}},
+                        .data = corner};
     CHECK_OK(gw_checkpoint_load(m, &t, 1, &dg), &dg);
     for (int i = 0; i < 5; i++)
         CHECK(memcmp(corner + i * 4, was.w + (30 + i) * COLS + 29, 16) == 0);

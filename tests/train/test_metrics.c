@@ -40,7 +40,8 @@ TEST(lines_after_the_resumed_step_are_removed) {
     CHECK_OK(gw_metrics_open(dir, -1, &m, &dg), &dg);
     for (int64_t s = 1; s <= 6; s++) {
         add(m, s, 5.0 / (double)s);
-        if (s % 2 == 0) CHECK_OK(gw_metrics_valid(m, s, 4, s == 4 ? 1.25 : (double)NAN, &dg), &dg);
+        if (s % 2 == 0)
+            CHECK_OK(gw_metrics_valid(m, s, 4, s == 4 ? 1.25 : (double)NAN, (double)NAN, &dg), &dg);
     }
     CHECK_OK(gw_metrics_close(m, &dg), &dg);
     append(test_tmp_path("metrics.jsonl"), "{\"step\": 7, \"lo"); /* a crash */

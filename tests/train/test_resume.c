@@ -25,7 +25,7 @@ static void open_session(gw_session *s, gw_runfile *rf, bool gpt2, const char *c
     gw_diags_init(&dg);
     gw_log_set_level(GW_LOG_QUIET);
     tiny_runfile(rf, gpt2, sets);
-    CHECK_OK(gw_session_open(s, rf, run_dir, &dg), &dg);
+    CHECK_OK(gw_session_open(s, rf, run_dir, NULL, &dg), &dg);
     gw_diags_release(&dg);
 }
 
@@ -167,7 +167,8 @@ TEST(torn_and_damaged_checkpoints_are_passed_over) {
     gw_diags dg;
     gw_diags_init(&dg);
     tiny_runfile(&rf, false, sets);
-    CHECK_FAILS(gw_session_open(&s, &rf, test_tmpdir(), &dg), &dg, "no checkpoint that is whole");
+    CHECK_FAILS(gw_session_open(&s, &rf, test_tmpdir(), NULL, &dg), &dg,
+                "no checkpoint that is whole");
     gw_runfile_release(&rf);
     gw_diags_release(&dg);
 }
@@ -201,7 +202,7 @@ TEST(a_run_file_of_another_run_is_refused_by_key) {
         gw_diags_init(&dg);
         if (strcmp(cases[i].set, "precision.moments=compute") == 0) continue;
         tiny_runfile(&rf, false, sets);
-        gw_status st = gw_session_open(&s, &rf, test_tmpdir(), &dg);
+        gw_status st = gw_session_open(&s, &rf, test_tmpdir(), NULL, &dg);
         if (cases[i].says) {
             CHECK_FAILS(st, &dg, cases[i].says);
             CHECK_EQ(st, GW_ERR_CONFIG);
@@ -228,7 +229,8 @@ TEST(a_refused_key_is_named_without_its_followers) {
         gw_diags dg;
         gw_diags_init(&dg);
         tiny_runfile(&rf, false, sets);
-        CHECK_FAILS(gw_session_open(&s, &rf, test_tmpdir(), &dg), &dg, "the checkpoint's run has");
+        CHECK_FAILS(gw_session_open(&s, &rf, test_tmpdir(), NULL, &dg), &dg,
+                    "the checkpoint's run has");
         CHECK_EQ(dg.nerrors, 1);
         gw_runfile_release(&rf);
         gw_diags_release(&dg);
@@ -252,7 +254,7 @@ TEST(a_checkpoint_of_a_newer_format_is_not_passed_over) {
     CHECK_OK(gw_json_write_file(newest, o, 1, &dg), &dg);
     json_decref(o);
     tiny_runfile(&rf, false, sets);
-    gw_status st = gw_session_open(&s, &rf, test_tmpdir(), &dg);
+    gw_status st = gw_session_open(&s, &rf, test_tmpdir(), NULL, &dg);
     CHECK_FAILS(st, &dg, "format version 99");
     CHECK_EQ(st, GW_ERR_UNSUPPORTED);
     CHECK(strstr(dg.last->where.file, "step-00000002"));
@@ -295,7 +297,8 @@ TEST(replaced_training_data_is_refused_and_validation_data_noted) {
     close_session(&s, &rf);
     change_middle(test_tmp_path("train.bin"));
     tiny_runfile(&rf, false, NULL);
-    CHECK_FAILS(gw_session_open(&s, &rf, test_tmpdir(), &dg), &dg, "training data is another");
+    CHECK_FAILS(gw_session_open(&s, &rf, test_tmpdir(), NULL, &dg), &dg,
+                "training data is another");
     CHECK(strstr(dg.last->detail, was));
     gw_runfile_release(&rf);
     gw_diags_release(&dg);
@@ -308,7 +311,7 @@ TEST(a_path_that_no_checkpoint_can_hold_is_refused_before_training) {
     gw_diags_init(&dg);
     tiny_runfile(&rf, false, NULL);
     rf.data.valid = "caf\xe9";
-    CHECK_FAILS(gw_session_open(&s, &rf, NULL, &dg), &dg, "data.valid is not UTF-8");
+    CHECK_FAILS(gw_session_open(&s, &rf, NULL, NULL, &dg), &dg, "data.valid is not UTF-8");
     gw_runfile_release(&rf);
     gw_diags_release(&dg);
 }
@@ -495,7 +498,7 @@ TEST(without_a_valid_label_there_is_no_loss) {
     write_labelless("blank");
     tiny_runfile(&rf, false, NULL);
     rf.data.train = rf.data.valid = test_tmp_path("blank");
-    CHECK_OK(gw_session_open(&s, &rf, NULL, &dg), &dg);
+    CHECK_OK(gw_session_open(&s, &rf, NULL, NULL, &dg), &dg);
     gw_session_step_result r;
     CHECK_OK(gw_session_step(&s, &r, &dg), &dg);
     CHECK(isnan(r.loss) && r.labels == 0 && s.step == 1);

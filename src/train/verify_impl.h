@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of verify share: one pass over the layout and its references.
+#ifndef GW_TRAIN_VERIFY_IMPL_H
+#define GW_TRAIN_VERIFY_IMPL_H
+
+#include "train/verify.h"      /* gw_verify_result */
+#include "train/verify_side.h" /* gw_verify_side */
+
+enum { GW_VERIFY_PERTURBED = 2 };
+
+/* A named value of the programs. */
+typedef struct gw_verify_item {
+    const char *name; /* without "grad:" */
+    gw_verify_kind kind;
+    gw_vid in_layout;                                          /* GW_NONE: loss and norm */
+    gw_vid in_reference, in_perturbed[GW_VERIFY_PERTURBED], v; /* v: AdamW's second moment of it */
+    int64_t elems;
+    float *initial; /* of parameters: the weights at the start; rank 0 */
+    float *kept;    /* a gradient of step 1 that disagrees: the layout's; rank 0, else NULL */
+    double noise;   /* of the latest step: how far a reference is from itself, perturbed */
+    double spread;  /* sum of the norms of the ranks' contributions over that of the sum; >= 1 */
+    double wire;    /* gradients: what the wires may do to it, in the latest step */
+} gw_verify_item;
+
+typedef struct gw_verifier {
+    gw_arena mem;
+    gw_runfile *rf;
+    const gw_verify_opts *o;
+    gw_comm *comm;
+    gw_verify_result *out;
+    gw_diags *dg;
+
+    /* One pass. */
+    bool own;
+    gw_setup setup, split; /* split: micro-batches of one rank, dp times as many */
+    gw_runfile split_rf;
+    gw_verify_side layout, reference, perturbed[GW_VERIFY_PERTURBED]; /* the last two: rank 0 */
+    int nperturbed;
+    gw_verify_item *items;
+    gw_verify_tensor *entries; /* [nitems] */
+    int64_t nitems, most_elems;
+    float *x, *y, *z;                                                  /* [most_elems]; rank 0 */
+    double floor[GW_VERIFY_KIND_COUNT], typical[GW_VERIFY_KIND_COUNT]; /* divisor; median noise */
+    double largest[GW_VERIFY_KIND_COUNT];                              /* magnitude */
+    double weight_hop, largest_weight;                                 /* of the initial weights */
+    double most_wire;                                                  /* over gradients */
+    int64_t kept_elems;
+    int64_t replica_faults, weights_apart;
+    char replica_text[120], weights_text[120];
+    bool finite;
+} gw_verifier;
+
+/* Relative difference that float32 sums in another order may make (DESIGN, "Layouts agree"). */
+#define GW_VERIFY_BOUND 1e-5
+
+bool gw_verify_is_root(const gw_verifier *r);
+void gw_verify_add_check(gw_verifier *r, bool ok, const char *name, const char *fmt, ...)
+    GW_PRINTF(4, 5);
+
+/* verify_items.c */
+void gw_verify_list_items(gw_verifier *r);
+GW_WARN_UNUSED gw_status gw_verify_compare_start(gw_verifier *r);    /* initial weights */
+GW_WARN_UNUSED gw_status gw_verify_compare_replicas(gw_verifier *r); /* bit for bit */
+GW_WARN_UNUSED gw_status gw_verify_compare_step(gw_verifier *r);
+
+/* verify_explain.c; on rank 0, with the reference at any step: it is reset. */
+GW_WARN_UNUSED gw_status gw_verify_explain(gw_verifier *r);
+/* Fills `spread` of every gradient. */
+GW_WARN_UNUSED gw_status gw_verify_measure_spread(gw_verifier *r);
+
+#endif

@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: Apache-2.0
+// Comparing one step, tensor by tensor.
+//
+// Only one tensor is whole at a time: the layout's parts of it are gathered on rank 0, which reads
+// the reference's and judges. Parameters are compared by what training did to them: both sides
+// begin from the same bits, so the difference of the weights is that of the updates, and the update
+// is what it is divided by (a factor of two in an update of a thousandth would be invisible in the
+// weight).
+//
+// The bound of a tensor has up to four parts, each with its reason:
+//
+//   1e-5       sums in another order, float32, over sequences of some hundred terms
+//   rounding   of a weight to its dtype, once a step, seen against the update
+//   noise      in the run's own precision, and under the run's own optimizer: four times how far
+//   the
+//              reference lies from itself when the same sums are taken in another order (rows
+//              reversed; micro-batches cut as the ranks cut them), for this tensor or for the
+//              median of its kind, whichever is larger
+//   wires      what quantised hops may do, by the largest value of each block (comm/wire.h)
+//
+// Under AdamW an element of an update is the sign of a gradient, whatever its size; where the
+// gradient is noise, so is the update. Elements whose second moment says so are left out of the
+// comparison of parameters; the moments themselves are compared in full.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"         /* gw_hash128_of */
+#include "base/str.h"          /* gw_str_ends */
+#include "comm/wire.h"         /* GW_WIRE_BLOCK */
+#include "train/ranks.h"       /* gw_ranks_me */
+#include "train/verify_impl.h" /* this module's contract */
+#include "train/weights.h"     /* gw_floats_from */
+
+enum { KEPT_ELEMS_MOST = 1 << 24 };
+
+/* ---- the list ---- */
+
+static bool is_float(gw_dtype t) {
+    return t == GW_F32 || t == GW_BF16 || t == GW_F16 || t == GW_F64;
+}
+
+/* "wte.m" belongs to a parameter, running statistics do not. */
+static bool is_moment(const gw_setup *s, const char *name) {
+    const char *dot = strrchr(name, '.');
+    for (int i = 0; dot && i < s->nparams; i++)
+        if (strlen(s->params[i].name) == (size_t)(dot - name) &&
+            strncmp(s->params[i].name, name, (size_t)(dot - name)) == 0)
+            return true;
+    return false;
+}
+
+/* What kind of thing value v is; KIND_COUNT: nothing that is compared. */
+static gw_verify_kind kind_of(const gw_verifier *r, const gw_graph *g, gw_vid v) {
+    const gw_value *x = &g->values.items[v];
+    const char *name = gw_graph_str(g, x->name);
+    if (!x->name || !is_float((gw_dtype)x->type.dtype)) return GW_VERIFY_KIND_COUNT;
+    if (x->def != GW_NONE)
+        return strncmp(name, "grad:", 5) == 0 ? GW_VERIFY_GRADIENT : GW_VERIFY_KIND_COUNT;
+    if (x->role == GW_ROLE_PARAM) return GW_VERIFY_PARAMETER;
+    if (x->role != GW_ROLE_STATE) return GW_VERIFY_KIND_COUNT;
+    return is_moment(&r->setup, name) ? GW_VERIFY_MOMENT : GW_VERIFY_STATE;
+}
+
+static gw_vid find_in(const gw_verify_side *v, const char *name) {
+    return v->x ? gw_exec_find(v->x, name) : GW_NONE;
+}
+
+static void add_item(gw_verifier *r, gw_vid v, const char *name, gw_verify_kind kind) {
+    gw_verify_item *it = &r->items[r->nitems];
+    *it = (gw_verify_item){.name = kind == GW_VERIFY_GRADIENT ? name + 5 : name,
+                           .kind = kind,
+                           .in_layout = v,
+                           .in_reference = find_in(&r->reference, name),
+                           .v = GW_NONE,
+                           .spread = 1,
+                           .elems = 1};
+    for (int i = 0; i < r->nperturbed; i++) it->in_perturbed[i] = find_in(&r->perturbed[i], name);
+    if (v != GW_NONE) it->elems = gw_type_elems(gw_type_of(gw_exec_graph(r->layout.x), v));
+    if (kind == GW_VERIFY_PARAMETER && r->setup.train.optim.kind != GW_OPTIM_SGD) {
+        char second[256];
+        snprintf(second, sizeof second, "%s.v", name);
+        it->v = find_in(&r->reference, second);
+    }
+    r->entries[r->nitems++] = (gw_verify_tensor){
+        .name = it->name, .kind = kind, .step = 1, .factor = (double)NAN, .agrees = true};
+    r->most_elems = GW_MAX(r->most_elems, it->elems);
+}
+
+void gw_verify_list_items(gw_verifier *r) {
+    const gw_graph *g = gw_exec_graph(r->layout.x);
+    r->items = gw_arena_new(&r->mem, gw_verify_item, g->values.count + 2);
+    r->entries = gw_arena_new(&r->mem, gw_verify_tensor, g->values.count + 2);
+    r->nitems = r->most_elems = 0;
+    add_item(r, GW_NONE, "loss", GW_VERIFY_LOSS);
+    add_item(r, GW_NONE, "norm", GW_VERIFY_NORM);
+    for (int64_t v = 0; v < g->values.count; v++) {
+        gw_verify_kind k = kind_of(r, g, (gw_vid)v);
+        if (k != GW_VERIFY_KIND_COUNT)
+            add_item(r, (gw_vid)v, gw_graph_str(g, g->values.items[v].name), k);
+    }
+    if (!gw_verify_is_root(r)) return;
+    r->x = gw_arena_new(&r->mem, float, r->most_elems);
+    r->y = gw_arena_new(&r->mem, float, r->most_elems);
+    r->z = gw_arena_new(&r->mem, float, r->most_elems);
+}
+
+/* ---- the start ---- */
+
+gw_status gw_verify_compare_start(gw_verifier *r) {
+    for (int64_t i = 0; i < r->nitems; i++) {
+        gw_verify_item *it = &r->items[i];
+        if (it->kind != GW_VERIFY_PARAMETER) continue;
+        bool root = gw_verify_is_root(r);
+        if (root) it->initial = gw_arena_new(&r->mem, float, it->elems);
+        GW_TRY(gw_verify_side_read(&r->layout, it->in_layout, r->x, r->dg));
+        if (!root) continue;
+        GW_TRY(gw_verify_side_read(&r->reference, it->in_reference, it->initial, r->dg));
+        if (memcmp(r->x, it->initial, (size_t)it->elems * sizeof(float)) == 0) continue;
+        if (r->weights_apart++ == 0)
+            snprintf(r->weights_text, sizeof r->weights_text, "%s differs", it->name);
+    }
+    return GW_OK;
+}
+
+/* ---- replicas ---- */
+
+typedef struct copy {
+    int64_t first, elems;
+    gw_hash128 hash;
+} copy;
+
+static bool is_cut(const gw_type *t) {
+    for (int i = 0; i < t->ndim; i++)
+        if (t->dims[i].naxes > 0) return true;
+    return false;
+}
+
+static copy copy_of(const gw_verifier *r, const gw_verify_item *it) {
+    copy c = {0};
+    if (it->in_layout == GW_NONE) {
+        double value = it->kind == GW_VERIFY_LOSS ? r->layout.loss_sum : r->layout.norm;
+        c.hash = gw_hash128_of(&value, sizeof value);
+        return c;
+    }
+    gw_tensor t = gw_exec_tensor(r->layout.x, it->in_layout);
+    c.first = t.first;
+    c.elems = t.elems;
+    c.hash = gw_hash128_of(t.data, (size_t)(t.elems * gw_dtype_bits(t.dtype) / 8));
+    return c;
+}
+
+/* The first earlier rank that holds the same part but other bits; -1: none. */
+static int64_t differs_from(const copy *all, int64_t n, int64_t i, int64_t rank) {
+    const copy *mine = &all[rank * n + i];
+    for (int64_t q = 0; q < rank; q++) {
+        const copy *c = &all[q * n + i];
+        if (c->first != mine->first || c->elems != mine->elems) continue;
+        return c->hash.lo == mine->hash.lo && c->hash.hi == mine->hash.hi ? -1 : q;
+    }
+    return -1;
+}
+
+static void look_at_copies(gw_verifier *r, const copy *all, int64_t i) {
+    for (int64_t rank = 1; rank < gw_ranks_count(r->comm); rank++) {
+        int64_t q = differs_from(all, r->nitems, i, rank);
+        if (q < 0) continue;
+        if (r->replica_faults++ == 0)
+            snprintf(r->replica_text, sizeof r->replica_text,
+                     "%s %.48s on ranks %lld and %lld differ after step %lld",
+                     gw_verify_kind_name(r->items[i].kind), r->items[i].name, (long long)q,
+                     (long long)rank, (long long)r->layout.step);
+        return;
+    }
+}
+
+gw_status gw_verify_compare_replicas(gw_verifier *r) {
+    if (!r->comm) return GW_OK;
+    int64_t n = r->nitems, size = gw_ranks_count(r->comm);
+    const gw_graph *g = gw_exec_graph(r->layout.x);
+    copy *mine = gw_mem_zalloc(sizeof *mine * (size_t)n);
+    copy *all = gw_mem_zalloc(sizeof *all * (size_t)(n * size));
+    for (int64_t i = 0; i < n; i++) {
+        gw_vid v = r->items[i].in_layout;
+        bool temporary = r->items[i].kind == GW_VERIFY_GRADIENT && r->layout.step == 0;
+        if (temporary || (v != GW_NONE && is_cut(gw_type_of(g, v)))) continue;
+        mine[i] = copy_of(r, &r->items[i]);
+    }
+    gw_status st =
+        gw_comm_all_gather(r->comm, mine, (int64_t)sizeof *mine * n, all, "replicas", r->dg);
+    for (int64_t i = 0; st == GW_OK && i < n; i++) look_at_copies(r, all, i);
+    gw_mem_free(mine);
+    gw_mem_free(all);
+    return st;
+}
+
+/* ---- a step ---- */
+
+static double scalar(const gw_verify_side *v, gw_verify_kind k) {
+    if (k == GW_VERIFY_NORM) return v->norm;
+    return v->labels_seen > 0 ? v->loss_sum / (double)v->labels_seen : v->loss_sum;
+}
+
+/* Item `it` of a side, parameters as updates. `out` may be NULL where only others want it. */
+static gw_status read_item(const gw_verifier *r, const gw_verify_side *v, const gw_verify_item *it,
+                           gw_vid x, float *out) {
+    if (it->in_layout == GW_NONE) {
+        if (out) out[0] = (float)scalar(v, it->kind);
+        return GW_OK;
+    }
+    GW_TRY(gw_verify_side_read(v, x, out, r->dg));
+    for (int64_t i = 0; out && it->kind == GW_VERIFY_PARAMETER && i < it->elems; i++)
+        out[i] -= it->initial[i];
+    return GW_OK;
+}
+
+static double largest_of(const float *x, int64_t n) {
+    double most = 0;
+    for (int64_t i = 0; i < n; i++) most = GW_MAX(most, fabs((double)x[i]));
+    return most;
+}
+
+/* The divisor's floor of each kind: a thousandth of its typical element, per square root of
+ * elements. */
+static gw_status find_floors(gw_verifier *r) {
+    double squares[GW_VERIFY_KIND_COUNT] = {0}, n[GW_VERIFY_KIND_COUNT] = {0};
+    for (int64_t i = 0; i < r->nitems; i++) {
+        const gw_verify_item *it = &r->items[i];
+        GW_TRY(read_item(r, &r->reference, it, it->in_reference, r->y));
+        double norm = gw_verify_norm(r->y, it->elems);
+        squares[it->kind] += isfinite(norm) ? norm * norm : 0;
+        r->largest[it->kind] = GW_MAX(r->largest[it->kind], largest_of(r->y, it->elems));
+        n[it->kind] += (double)it->elems;
+    }
+    for (int k = 0; k < GW_VERIFY_KIND_COUNT; k++)
+        r->floor[k] = n[k] > 0 ? 1e-3 * sqrt(squares[k] / n[k]) : 0;
+    return GW_OK;
+}
+
+/* Leaves out of x, y and z what AdamW makes of gradients that are noise. */
+static gw_status drop_noise(gw_verifier *r, const gw_verify_item *it, float *a, float *b) {
+    if (it->v == GW_NONE) return GW_OK;
+    GW_TRY(gw_verify_side_read(&r->reference, it->v, r->z, r->dg));
+    double sum = 0;
+    for (int64_t i = 0; i < it->elems; i++) sum += (double)r->z[i];
+    double rms = sqrt(sum / (double)it->elems);
+    double least = GW_MAX(1e-2 * rms, r->floor[GW_VERIFY_GRADIENT]);
+    for (int64_t i = 0; i < it->elems; i++)
+        if (sqrt((double)r->z[i]) < least) a[i] = b[i] = 0;
+    return GW_OK;
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void find_medians(gw_verifier *r) {
+    double *all = gw_mem_alloc(sizeof *all * (size_t)(r->nitems + 1));
+    for (int k = 0; k < GW_VERIFY_KIND_COUNT; k++) {
+        int64_t n = 0;
+        for (int64_t i = 0; i < r->nitems; i++)
+            if ((int)r->items[i].kind == k) all[n++] = r->items[i].noise;
+        qsort(all, (size_t)n, sizeof *all, by_value);
+        r->typical[k] = n > 0 ? all[n / 2] : 0;
+    }
+    gw_mem_free(all);
+}
+
+/* How far the perturbed references are from the reference. */
+static gw_status find_noise(gw_verifier *r) {
+    for (int64_t i = 0; i < r->nitems; i++) {
+        gw_verify_item *it = &r->items[i];
+        double floor = r->floor[it->kind] * sqrt((double)it->elems);
+        it->noise = 0;
+        for (int p = 0; p < r->nperturbed; p++) {
+            GW_TRY(read_item(r, &r->reference, it, it->in_reference, r->y));
+            GW_TRY(read_item(r, &r->perturbed[p], it, it->in_perturbed[p], r->x));
+            GW_TRY(drop_noise(r, it, r->x, r->y));
+            it->noise = GW_MAX(it->noise, gw_verify_difference(r->x, r->y, it->elems, floor));
+        }
+    }
+    find_medians(r);
+    return GW_OK;
+}
+
+/* ---- bounds ---- */
+
+static double epsilon(gw_dtype t) {
+    return t == GW_BF16 ? 1.0 / 128 : t == GW_F16 ? 1.0 / 1024 : 1.0 / (1 << 22);
+}
+
+static bool is_narrow(const gw_verifier *r, const gw_verify_item *it) {
+    if (it->in_layout == GW_NONE) return false;
+    gw_dtype t = (gw_dtype)gw_type_of(gw_exec_graph(r->layout.x), it->in_layout)->dtype;
+    return t == GW_BF16 || t == GW_F16;
+}
+
+/* What a dtype does: to an update, that of the weight it is added to; to what is stored in 16 bits,
+ * a largest element that falls on the other side of a rounding. y: the reference's. */
+static double rounding(const gw_verifier *r, const gw_verify_item *it, double floor) {
+    if (it->kind != GW_VERIFY_PARAMETER) {
+        double norm = GW_MAX(gw_verify_norm(r->y, it->elems), floor);
+        return is_narrow(r, it) && norm > 0
+                   ? epsilon(r->setup.train.compute) * largest_of(r->y, it->elems) / norm
+                   : 0;
+    }
+    double weights = gw_verify_norm(it->initial, it->elems);
+    double update = GW_MAX(gw_verify_norm(r->y, it->elems), floor);
+    return update > 0 ? epsilon(r->setup.train.master) * weights / update : 0;
+}
+
+static double hop(const gw_verifier *r, gw_wire w, const float *x, const gw_verify_item *it,
+                  double largest) {
+    return gw_verify_hop(w, x, it->elems, 2 * r->setup.rf->layout.dp * GW_WIRE_BLOCK, largest);
+}
+
+/* Weights as they travel, of the first order: once in each layer's forward and backward; and where
+ * the updated weights themselves are what travels, into every weight. */
+static double weight_wire(gw_verifier *r, const gw_verify_item *it, double floor) {
+    const gw_rf_layout *l = &r->setup.rf->layout;
+    if (l->zero == 0 || l->weight_wire == GW_WIRE_SAME) return 0;
+    double through = (double)(2 * r->setup.model.layers + 2) * r->weight_hop;
+    if (it->kind != GW_VERIFY_PARAMETER || l->zero == 3) return through;
+    double update = GW_MAX(gw_verify_norm(r->y, it->elems), floor);
+    double own = hop(r, l->weight_wire, it->initial, it, r->largest_weight);
+    return through + (update > 0 ? own * gw_verify_norm(it->initial, it->elems) / update : 0);
+}
+
+/* What quantised wires may do. A gradient's hops (two, where hosts are crossed) are as large as the
+ * ranks' contributions are beside their sum. What is made of gradients is off by what they are. */
+static double wires(gw_verifier *r, gw_verify_item *it, double floor) {
+    const gw_rf_layout *l = &r->setup.rf->layout;
+    double steps = (double)r->reference.step, weights = weight_wire(r, it, floor);
+    if (it->kind == GW_VERIFY_GRADIENT) {
+        double each = r->setup.train.layout.reduce_each ? (double)r->setup.rf->train.accumulate : 1;
+        double one = hop(r, l->gradient_wire, r->y, it, r->largest[GW_VERIFY_GRADIENT]);
+        it->wire = weights + 2 * each * it->spread * one;
+        r->most_wire = GW_MAX(r->most_wire, it->wire);
+        return it->wire * steps;
+    }
+    if (it->kind == GW_VERIFY_LOSS && steps < 2) return weights;
+    return (r->most_wire + weights) * steps;
+}
+
+static double bound_of(gw_verifier *r, gw_verify_item *it, double floor) {
+    bool one = it->kind == GW_VERIFY_LOSS || it->kind == GW_VERIFY_NORM; /* a measure of its own
+                                                                            says little */
+    double typical = r->typical[one ? GW_VERIFY_GRADIENT : it->kind];
+    double noise = r->nperturbed > 0 ? 4 * GW_MAX(it->noise, typical) : 0;
+    double lossy = r->own ? wires(r, it, floor) : 0;
+    return GW_VERIFY_BOUND + rounding(r, it, floor) + noise + lossy;
+}
+
+/* ---- judging ---- */
+
+static void keep(gw_verifier *r, gw_verify_item *it) {
+    if (it->kind != GW_VERIFY_GRADIENT || r->reference.step != 1) return;
+    if (r->kept_elems + it->elems > KEPT_ELEMS_MOST) return;
+    r->kept_elems += it->elems;
+    it->kept = gw_arena_dup(&r->mem, r->x, it->elems * (int64_t)sizeof(float));
+}
+
+static void note(gw_verifier *r, int64_t i, double difference, double bound) {
+    gw_verify_tensor *e = &r->entries[i];
+    gw_verify_item *it = &r->items[i];
+    bool agrees = difference <= bound;
+    bool worse = e->agrees && (!agrees || difference * e->bound >= e->difference * bound);
+    if (!worse && e->bound > 0) return;
+    e->difference = difference;
+    e->bound = bound;
+    e->step = r->reference.step;
+    e->agrees = agrees;
+    if (agrees) return;
+    const gw_rf_layout *l = &r->setup.rf->layout;
+    gw_verify_degrees d = {l->dp, l->zero > 0 ? l->dp_replicate : 1, r->setup.rf->train.accumulate};
+    double tolerance = GW_MIN(GW_MAX(bound, 2e-3), 0.1);
+    if (gw_verify_factor(r->x, r->y, it->elems, &d, tolerance, &e->factor, e->why)) return;
+    e->factor = (double)NAN;
+    keep(r, it);
+}
+
+static gw_status compare_item(gw_verifier *r, int64_t i) {
+    gw_verify_item *it = &r->items[i];
+    bool root = gw_verify_is_root(r);
+    GW_TRY(read_item(r, &r->layout, it, it->in_layout, root ? r->x : NULL));
+    if (!root) return GW_OK;
+    GW_TRY(read_item(r, &r->reference, it, it->in_reference, r->y));
+    GW_TRY(drop_noise(r, it, r->x, r->y));
+    double floor = r->floor[it->kind] * sqrt((double)it->elems);
+    note(r, i, gw_verify_difference(r->x, r->y, it->elems, floor), bound_of(r, it, floor));
+    return GW_OK;
+}
+
+/* From the initial weights, whose largest stands beside the rest in a bucket. */
+static void find_weight_hop(gw_verifier *r) {
+    const gw_rf_layout *l = &r->setup.rf->layout;
+    double most = 0;
+    if (!r->own || l->zero == 0 || l->weight_wire == GW_WIRE_SAME || r->reference.step > 1) return;
+    for (int64_t i = 0; i < r->nitems; i++)
+        if (r->items[i].initial)
+            most = GW_MAX(most, largest_of(r->items[i].initial, r->items[i].elems));
+    for (int64_t i = 0; i < r->nitems; i++)
+        if (r->items[i].initial)
+            r->weight_hop = GW_MAX(r->weight_hop,
+                                   hop(r, l->weight_wire, r->items[i].initial, &r->items[i], most));
+    r->largest_weight = most;
+}
+
+static gw_status prepare(gw_verifier *r) {
+    r->finite = r->finite && isfinite(r->layout.loss_sum) && isfinite(r->layout.norm) &&
+                isfinite(r->reference.loss_sum) && isfinite(r->reference.norm);
+    GW_TRY(find_floors(r));
+    find_weight_hop(r);
+    return r->nperturbed > 0 ? find_noise(r) : GW_OK;
+}
+
+/* Gradients first: what the wires may do to them is part of the other bounds. */
+gw_status gw_verify_compare_step(gw_verifier *r) {
+    gw_status st = gw_verify_is_root(r) ? prepare(r) : GW_OK;
+    GW_TRY(gw_exec_agree(r->comm, st, NULL, "comparing a step", r->dg));
+    r->most_wire = 0;
+    for (int gradients = 1; gradients >= 0; gradients--)
+        for (int64_t i = 0; i < r->nitems; i++)
+            if ((r->items[i].kind == GW_VERIFY_GRADIENT) == (gradients == 1))
+                GW_TRY(compare_item(r, i));
+    return GW_OK;
+}
