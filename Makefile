@@ -204,6 +204,7 @@ data: deps ## prepare the quickstart's text and tokens under build/data
 
 TEST_ENV = GW_BIN=$(abspath $(B)/gradwright) GW_BUILD=$(abspath $(B)) GW_MODE=$(MODE) GW_TESTS_DIR=$(CURDIR)/tests \
            LSAN_OPTIONS=suppressions=$(CURDIR)/tests/lsan.supp:print_suppressions=0 \
+           TSAN_OPTIONS=suppressions=$(CURDIR)/tests/tsan.supp \
            UBSAN_OPTIONS=print_stacktrace=1 V=$(V)
 
 test: deps ## run the tests (GW_TEST_FILTER=folder/name selects, V=1 shows each)

@@ -29,7 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/panic.h" /* gw_panic, GW_ASSERT */
+#include "base/panic.h" /* gw_panic_memory, GW_ASSERT */
 
 #define CHUNK_MIN_BYTES ((int64_t)4096)
 #define CHUNK_MAX_BYTES ((int64_t)1 << 20)
@@ -46,7 +46,7 @@ static _Atomic int64_t mem_fail_at; /* value of mem_count at which a call fails;
 /* Every allocation of this file passes here first. */
 static void count_call(size_t bytes) {
     int64_t n = atomic_fetch_add(&mem_count, 1) + 1;
-    if (n == atomic_load(&mem_fail_at)) gw_panic("out of memory (asked for %zu bytes)", bytes);
+    if (n == atomic_load(&mem_fail_at)) gw_panic_memory(bytes);
 }
 
 int64_t gw_mem_count(void) { return atomic_load(&mem_count); }
@@ -68,7 +68,7 @@ static const bool hostile = false;
 void *gw_mem_alloc(size_t bytes) {
     count_call(bytes);
     void *p = malloc(bytes ? bytes : 1);
-    if (!p) gw_panic("out of memory (asked for %zu bytes)", bytes);
+    if (!p) gw_panic_memory(bytes);
     if (hostile) memset(p, FILL_FRESH, bytes);
     return p;
 }
@@ -76,7 +76,7 @@ void *gw_mem_alloc(size_t bytes) {
 void *gw_mem_zalloc(size_t bytes) {
     count_call(bytes);
     void *p = calloc(1, bytes ? bytes : 1);
-    if (!p) gw_panic("out of memory (asked for %zu bytes)", bytes);
+    if (!p) gw_panic_memory(bytes);
     return p;
 }
 
@@ -92,7 +92,7 @@ void *gw_mem_realloc(void *p, size_t bytes) {
     if (hostile) return realloc_moving(p, bytes);
     count_call(bytes);
     void *q = realloc(p, bytes ? bytes : 1);
-    if (!q) gw_panic("out of memory (asked for %zu bytes)", bytes);
+    if (!q) gw_panic_memory(bytes);
     return q;
 }
 
@@ -117,7 +117,7 @@ static gw_arena_chunk *chunk_new(int64_t bytes) {
     size_t total = sizeof(gw_arena_chunk) + (size_t)bytes;
     count_call(total);
     gw_arena_chunk *c = calloc(1, total);
-    if (!c) gw_panic("out of memory (asked for %zu bytes)", total);
+    if (!c) gw_panic_memory(total);
     c->bytes = bytes;
     return c;
 }

@@ -5,60 +5,23 @@
 // The first SIGINT, SIGTERM or SIGHUP (the terminal went away) sets a flag that the loop reads
 // between steps: it finishes the step, saves, and the program exits 3. A second one ends the
 // process at once, with the status that shells expect of a signal; but not SIGHUP, which a closing
-// terminal sends more than once. SIGXFSZ is ignored, so that a file size limit shows as a failed
-// write with its reason.
+// terminal sends more than once. A signal that reaches only one rank stops all: they settle it
+// before the next step. No handler runs: comm/launch_listen.c says why and how. SIGXFSZ is ignored,
+// so that a file size limit shows as a failed write with its reason.
 //
-// A rank may get one request twice: from the terminal, and from the process that watches over the
-// ranks. The latter are numbered, so each request counts once. A signal that reaches only one rank
-// stops all: they settle it before the next step.
-//
-// The flags are the only mutable globals here: a signal handler can reach nothing else.
+// The flag is the only mutable global here: the thread that sets it outlives every call.
 #include <jansson.h>
 #include <signal.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/log.h"      /* gw_log_get_level */
 #include "base/str.h"      /* gw_str_eq */
 #include "cli/command.h"   /* gw_command */
-#include "cli/ranks.h"     /* gw_cli_on_ranks */
+#include "cli/ranks.h"     /* gw_cli_on_ranks_until */
 #include "cli/runarg.h"    /* gw_cli_runfile */
-#include "comm/launch.h"   /* gw_launch_forwarded */
 #include "run/exec_comm.h" /* gw_exec_agree */
 #include "train/loop.h"    /* gw_train_run */
 
-static volatile sig_atomic_t stop_signal, direct, forwarded, speaks;
-
-static void on_signal(int signo, siginfo_t *info, void *context) {
-    (void)context;
-    int number = gw_launch_forwarded(info);
-    if (stop_signal != 0 && signo == SIGHUP) return;
-    if (number > forwarded) forwarded = number;
-    if (number == 0) direct++;
-    if (direct > 1 || forwarded > 1) _exit(128 + signo);
-    bool first = stop_signal == 0;
-    stop_signal = signo;
-    static const char text[] =
-        "\nfinishing this step, then saving; once more stops at once, without saving\n";
-    if (first && speaks) (void)!write(STDERR_FILENO, text, sizeof text - 1);
-}
-
-static void catch_signals(void) {
-    struct sigaction a;
-    memset(&a, 0, sizeof a);
-    a.sa_sigaction = on_signal;
-    a.sa_flags = SA_RESTART | SA_SIGINFO;
-    sigemptyset(&a.sa_mask);
-    sigaddset(&a.sa_mask, SIGINT);
-    sigaddset(&a.sa_mask, SIGTERM);
-    sigaddset(&a.sa_mask, SIGHUP);
-    sigaction(SIGINT, &a, NULL);
-    sigaction(SIGTERM, &a, NULL);
-    struct sigaction hangup; /* nohup has it ignored: then it stays so */
-    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
-        sigaction(SIGHUP, &a, NULL);
-    signal(SIGXFSZ, SIG_IGN);
-}
+static volatile sig_atomic_t stop_signal;
 
 /* runs/NAME for path/to/NAME.yaml. */
 static const char *default_out(gw_cli *cli, const char *path) {
@@ -95,8 +58,7 @@ static gw_status train(gw_cli *cli, gw_comm *comm, void *user) {
         gw_status st = gw_runfile_set_ranks(&j->rf, ranks, cli->diags);
         GW_TRY(gw_exec_agree(comm, st, NULL, "reading the layout", cli->diags));
     }
-    speaks = !comm || gw_comm_rank(comm) == 0;
-    catch_signals();
+    signal(SIGXFSZ, SIG_IGN);
     gw_train_opts o = {.out_dir = gw_cli_string(cli, "out", default_out(cli, cli->args[0])),
                        .resume = gw_cli_flag(cli, "resume"),
                        .until = j->until,
@@ -122,7 +84,8 @@ static gw_status run(gw_cli *cli) {
     gw_status st = gw_cli_runfile(cli, cli->args[0], &j.rf);
     if (st == GW_OK && ranks > 0) st = gw_runfile_set_ranks(&j.rf, ranks, cli->diags);
     j.has_ranks = ranks > 0;
-    st = gw_cli_on_ranks(cli, ranks, st == GW_OK ? j.rf.layout.timeout : 0, st, train, &j);
+    st = gw_cli_on_ranks_until(cli, ranks, st == GW_OK ? j.rf.layout.timeout : 0, st, train, &j,
+                               &stop_signal);
     gw_runfile_release(&j.rf);
     return st;
 }
@@ -136,8 +99,9 @@ const gw_command gw_cmd_train = {
         "Trains, validates and saves as the run file says. DIR gets config.yaml,\n"
         "plan.json, metrics.jsonl, summary.json, tb/, traces, report.html, checkpoints/,\n"
         "and copies of the model's config.json and the tokenizer.\n"
-        "Ctrl-C, SIGTERM or SIGHUP finishes the step, saves and exits 3; a second\n"
-        "one stops at once, unsaved, with the shell's status (130 for Ctrl-C).",
+        "Ctrl-C, SIGTERM or SIGHUP finishes the step, saves and exits 3. A second\n"
+        "Ctrl-C or SIGTERM stops at once, unsaved, with the shell's status (130 for\n"
+        "Ctrl-C); SIGHUP again does not.",
     .options = options,
     .noptions = GW_COUNT(options),
     .min_args = 1,

@@ -11,8 +11,12 @@
 // buffers would otherwise leave tens of megabytes of fragments, memory that no plan counts. Those
 // buffers stay below the bound, so that a product does not give its pages back only to fault them
 // in again.
+// Its own start anew would show as "exe" in ps and top, so the program says its name. A line on
+// stderr leaves in one write, so that lines of several ranks do not mix.
 #include <malloc.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "cli/command.h" /* gw_cli_main */
@@ -27,6 +31,8 @@ static void settle_waiting(char **argv) {
 
 int main(int argc, char **argv) {
     settle_waiting(argv);
+    prctl(PR_SET_NAME, "gradwright");
+    (void)setvbuf(stderr, NULL, _IOLBF, BUFSIZ);
 #ifdef M_ARENA_MAX
     (void)mallopt(M_ARENA_MAX, 1);
     (void)mallopt(M_MMAP_THRESHOLD, 32 << 20);

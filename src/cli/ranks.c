@@ -9,15 +9,20 @@
 // one of those says on which.
 #include "cli/ranks.h"
 
+#include <stdio.h>
+#include <sys/prctl.h>
+
 #include "base/log.h"      /* gw_log_set_level */
 #include "comm/launch.h"   /* gw_launch */
 #include "run/exec_comm.h" /* gw_exec_agree */
+#include "run/memory.h"    /* gw_memory_check_processes */
 
 gw_status gw_cli_ranks(gw_cli *cli, int *ranks) {
     int64_t n = gw_cli_int(cli, "ranks", 0);
     *ranks = 0;
     if (!gw_cli_given(cli, "ranks")) return GW_OK;
-    if (n < 1 || n > 1048576) return gw_cli_usage_error(cli, "--ranks takes a number from 1");
+    if (n < 1 || n > 1048576)
+        return gw_cli_usage_error(cli, "--ranks takes a number from 1 to 1048576");
     *ranks = (int)n;
     return GW_OK;
 }
@@ -43,22 +48,47 @@ static gw_status status_of_code(gw_cli *cli, int code) {
     return code == 0 ? GW_OK : code == 3 ? GW_ERR_INTERRUPTED : GW_ERR_PEER;
 }
 
-gw_status gw_cli_on_ranks(gw_cli *cli, int ranks, double timeout_s, gw_status before,
-                          gw_status (*body)(gw_cli *cli, gw_comm *comm, void *user), void *user) {
-    gw_launch_opts o = {.ranks = ranks, .timeout_s = timeout_s};
-    gw_launch_role role = GW_LAUNCH_ALONE;
-    gw_comm *comm = NULL;
-    int code = 0;
-    if (before != GW_OK && ranks > 0) return before;
-    gw_status st = gw_launch(&o, &role, &comm, &code, cli->diags);
-    if (st != GW_OK) return st;
-    if (role == GW_LAUNCH_PARENT) return status_of_code(cli, code);
-    if (role == GW_LAUNCH_ALONE) return before != GW_OK ? before : body(cli, NULL, user);
+/* What ps and top show: fifteen characters. */
+static void name_rank(int rank) {
+    char name[24];
+    snprintf(name, sizeof name, "gradwright:%d", rank);
+    prctl(PR_SET_NAME, name);
+}
+
+static gw_status rank_part(gw_cli *cli, gw_comm *comm, gw_status before,
+                           gw_status (*body)(gw_cli *cli, gw_comm *comm, void *user), void *user,
+                           volatile sig_atomic_t *stop) {
+    name_rank(gw_comm_rank(comm));
     lower_voice(cli, comm);
-    st = gw_exec_agree(comm, before, NULL, "starting", cli->diags);
+    gw_status st = before;
+    if (st == GW_OK && stop) st = gw_launch_listen(comm, stop, cli->diags);
+    st = gw_exec_agree(comm, st, NULL, "starting", cli->diags);
     if (st == GW_OK) st = body(cli, comm, user);
     settle_diags(cli, comm, st);
     bool ok = st == GW_OK || st == GW_ERR_INTERRUPTED;
     gw_launch_leave(comm, ok, ok ? "" : gw_diags_first_error(cli->diags));
     return st;
+}
+
+gw_status gw_cli_on_ranks_until(gw_cli *cli, int ranks, double timeout_s, gw_status before,
+                                gw_status (*body)(gw_cli *cli, gw_comm *comm, void *user),
+                                void *user, volatile sig_atomic_t *stop) {
+    gw_launch_opts o = {.ranks = ranks, .timeout_s = timeout_s, .listens = stop != NULL};
+    gw_launch_role role = GW_LAUNCH_ALONE;
+    gw_comm *comm = NULL;
+    int code = 0;
+    if (before != GW_OK && ranks > 0) return before;
+    if (ranks > 1) GW_TRY(gw_memory_check_processes(ranks, stop != NULL, cli->diags));
+    gw_status st = gw_launch(&o, &role, &comm, &code, cli->diags);
+    if (st != GW_OK) return st;
+    if (role == GW_LAUNCH_PARENT) return status_of_code(cli, code);
+    if (role == GW_LAUNCH_RANK) return rank_part(cli, comm, before, body, user, stop);
+    GW_TRY(before);
+    if (stop) GW_TRY(gw_launch_listen(NULL, stop, cli->diags));
+    return body(cli, NULL, user);
+}
+
+gw_status gw_cli_on_ranks(gw_cli *cli, int ranks, double timeout_s, gw_status before,
+                          gw_status (*body)(gw_cli *cli, gw_comm *comm, void *user), void *user) {
+    return gw_cli_on_ranks_until(cli, ranks, timeout_s, before, body, user, NULL);
 }

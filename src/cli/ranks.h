@@ -3,6 +3,8 @@
 #ifndef GW_CLI_RANKS_H
 #define GW_CLI_RANKS_H
 
+#include <signal.h> /* sig_atomic_t */
+
 #include "cli/command.h" /* gw_cli */
 #include "comm/comm.h"   /* gw_comm */
 
@@ -25,5 +27,13 @@ GW_WARN_UNUSED gw_status gw_cli_ranks(gw_cli *cli, int *ranks);
 GW_WARN_UNUSED gw_status gw_cli_on_ranks(gw_cli *cli, int ranks, double timeout_s, gw_status before,
                                          gw_status (*body)(gw_cli *cli, gw_comm *comm, void *user),
                                          void *user);
+
+/* The same for a command that stops in order: the first SIGINT, SIGTERM or SIGHUP sets *stop, the
+ * second ends it at once (gw_launch_listen). */
+GW_WARN_UNUSED gw_status gw_cli_on_ranks_until(gw_cli *cli, int ranks, double timeout_s,
+                                               gw_status before,
+                                               gw_status (*body)(gw_cli *cli, gw_comm *comm,
+                                                                 void *user),
+                                               void *user, volatile sig_atomic_t *stop);
 
 #endif

@@ -75,14 +75,17 @@ static gw_status need_text(const reader *r, const json_t *o, const char *where, 
     return GW_OK;
 }
 
+/* Seconds, or bytes a second, that no machine exceeds: what is made of them stays finite. */
+#define LARGEST 1e15
+
 static bool positive(const json_t *v, double *out) {
     *out = json_number_value(v);
-    return json_is_number(v) && isfinite(*out) && *out > 0.0;
+    return json_is_number(v) && isfinite(*out) && *out > 0.0 && *out <= LARGEST;
 }
 
 static gw_status need_rate(const reader *r, const json_t *o, const char *key, double *out) {
     if (positive(json_object_get(o, key), out)) return GW_OK;
-    return bad_key(r, "rates", key, "a number above 0");
+    return bad_key(r, "rates", key, "a number above 0, at most 1e15");
 }
 
 static gw_status read_rates(const reader *r, const json_t *root, gw_calibration *c) {
@@ -122,7 +125,7 @@ static gw_status read_points(const reader *r, const json_t *o, const char *where
         if (!json_is_integer(v) || b[i] <= (i ? b[i - 1] : 0))
             return bad_key(r, where, "bytes", "whole numbers above 0, each above the last");
         if (!positive(json_array_get(seconds, i), &s[i]))
-            return bad_key(r, where, "seconds", "numbers above 0");
+            return bad_key(r, where, "seconds", "numbers above 0, at most 1e15");
     }
     x->npoints = (int)n, x->bytes = b, x->seconds = s;
     return GW_OK;

@@ -13,10 +13,14 @@
 // on. A signal that somebody sent to the parent (kill, a supervisor) is passed on to each rank, as
 // a queued signal whose value counts the requests: a handler can tell by gw_launch_forwarded that a
 // signal it gets is only the parent's copy of one that the group got as well, and count each
-// request once.
+// request once (requests.c; launch_listen.c is such a listener). The second request, whoever hears
+// it, is marked in shared memory, which silences all reports of ranks that miss one another, and
+// the parent ends the ranks with SIGKILL. Ranks that just die of a signal that was asked for have
+// stopped as asked, too.
 //
-// The parent's exit code: 1 when a rank was killed by a signal, else the first code other than 0
-// and 3, else 3 when a rank ended with it (interrupted, resumable), else 0.
+// The parent's exit code: 128 + signal when the ranks were ended on request; 1 when a rank was
+// killed by a signal, else the first code other than 0 and 3, else 3 when a rank ended with it
+// (interrupted, resumable), else 0.
 #include "comm/launch.h"
 
 #include <errno.h>
@@ -34,7 +38,8 @@
 #include "base/log.h"   /* gw_log_set_rank */
 #include "comm/comm_new.h"
 #include "comm/launch_impl.h"
-#include "comm/mpi.h" /* gw_mpi_launched, gw_mpi_join */
+#include "comm/mpi.h"      /* gw_mpi_launched, gw_mpi_join */
+#include "comm/requests.h" /* gw_requests_hear */
 #include "comm/shm.h"
 
 enum { MAX_RANKS = 1024 };
@@ -54,8 +59,10 @@ typedef struct watch {
     int first_bad;  /* rank, or -1 */
     int64_t bad_ns; /* when it ended */
     int stage;      /* 0 nothing sent, 1 SIGTERM, 2 SIGKILL */
-    int requests;   /* distinct signals from outside */
-    int64_t request_ns;
+    gw_requests *requests;
+    gw_hearing hearing;
+    int asked;   /* signal of the latest request from outside; 0: none */
+    bool speaks; /* the ranks stop in order, so the parent may say that they do */
 } watch;
 
 int gw_launch_forwarded(const siginfo_t *info) {
@@ -109,6 +116,7 @@ static void note_end(watch *w, int rank, int status) {
     w->left--;
     c->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     c->code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+    if (w->asked && c->signal == w->asked && !c->by_us) gw_requests_end(w->requests, w->asked);
     gw_shm_world_ended(w->world, rank, c->signal, c->code);
     if (w->first_bad < 0 && (c->signal || (c->code != 0 && c->code != 3))) {
         w->first_bad = rank;
@@ -134,9 +142,15 @@ static bool all_stopped(const watch *w) {
     return true;
 }
 
-/* After the first bad end: the others get time, then they are ended. */
+/* After the first bad end: the others get time, then they are ended; on request at once. */
 static void escalate(watch *w) {
-    if (w->first_bad < 0 || w->left == 0 || w->stage == 2) return;
+    if (w->left == 0 || w->stage == 2) return;
+    if (gw_requests_ending(w->requests)) {
+        w->stage = 2;
+        send_to_all(w, SIGKILL);
+        return;
+    }
+    if (w->first_bad < 0) return;
     int64_t since = gw_clock_ns() - w->bad_ns;
     if (since > 4 * SECOND || (since > SECOND / 2 && all_stopped(w))) {
         w->stage = 2;
@@ -147,13 +161,18 @@ static void escalate(watch *w) {
     }
 }
 
-/* Signals of one request may come several times (`timeout` sends to a process and to its group). */
+/* One request may come several times, and to the ranks as well. */
 static void forward(watch *w, const siginfo_t *info) {
+    int count = gw_requests_count(w->requests);
+    bool fresh = gw_requests_hear(w->requests, &w->hearing, info, gw_clock_ns(), &count);
+    w->asked = info->si_signo;
+    if (fresh && count > 1) {
+        gw_requests_end(w->requests, info->si_signo);
+        return;
+    }
+    if (fresh && w->speaks) gw_requests_say();
     if (info->si_code == SI_KERNEL) return; /* a terminal's: the ranks have it too */
-    int64_t now = gw_clock_ns();
-    if (w->requests == 0 || now - w->request_ns > SECOND / 4) w->requests++;
-    w->request_ns = now;
-    union sigval value = {.sival_int = w->requests};
+    union sigval value = {.sival_int = count};
     for (int i = 0; i < w->n; i++)
         if (!w->ranks[i].ended) sigqueue(w->ranks[i].pid, info->si_signo, value);
 }
@@ -170,8 +189,20 @@ static void watch_all(watch *w) {
 
 /* ------------------------------------------------------------------------------ the end */
 
+/* The signal for which ranks were cut short on request; 0: none was. */
+static int ended_for(const watch *w) {
+    int ending = gw_requests_ending(w->requests);
+    for (int i = 0; ending && i < w->n; i++) {
+        const child *c = &w->ranks[i];
+        if (c->signal == ending || (c->signal && c->by_us) || c->code == 128 + ending)
+            return ending;
+    }
+    return 0;
+}
+
 static int exit_code(const watch *w) {
     int code = 0;
+    if (ended_for(w)) return 128 + ended_for(w);
     bool interrupted = false, killed = false;
     for (int i = 0; i < w->n; i++) {
         killed = killed || (w->ranks[i].signal && !w->ranks[i].by_us);
@@ -187,6 +218,7 @@ static int exit_code(const watch *w) {
 }
 
 static void report_killed(const watch *w, gw_diags *dg) {
+    if (ended_for(w)) return;
     for (int i = 0; i < w->n; i++) {
         const child *c = &w->ranks[i];
         if (!c->signal || c->by_us) continue;
@@ -206,11 +238,8 @@ static void report_killed(const watch *w, gw_diags *dg) {
 
 static void block_signals(watch *w) {
     signal(SIGCHLD, SIG_DFL); /* a parent that ignored it would have the ranks' ends lost */
-    sigemptyset(&w->set);
+    gw_requests_signals(&w->set);
     sigaddset(&w->set, SIGCHLD);
-    sigaddset(&w->set, SIGINT);
-    sigaddset(&w->set, SIGTERM);
-    sigaddset(&w->set, SIGHUP);
     sigprocmask(SIG_BLOCK, &w->set, &w->before);
 }
 
@@ -250,8 +279,9 @@ static gw_status launch_local(const gw_launch_opts *o, gw_launch_role *role, gw_
     gw_shm_opts so = {.ranks = o->ranks,
                       .timeout_s = o->timeout_s > 0 ? o->timeout_s : 5.0,
                       .spin = cores.n >= o->ranks};
-    watch w = {.n = o->ranks, .left = o->ranks, .first_bad = -1};
+    watch w = {.n = o->ranks, .left = o->ranks, .first_bad = -1, .speaks = o->listens};
     GW_TRY(gw_shm_world_new(&so, &w.world, dg));
+    w.requests = gw_shm_world_requests(w.world);
     w.ranks = gw_mem_zalloc((size_t)w.n * sizeof *w.ranks);
     block_signals(&w);
     gw_status st = fork_ranks(&w, &cores, comm, dg);
@@ -293,7 +323,8 @@ gw_status gw_launch(const gw_launch_opts *o, gw_launch_role *role, gw_comm **com
     if (o->ranks < 0 || o->ranks > MAX_RANKS)
         return GW_FAIL(dg, GW_ERR_USAGE, "launch-ranks", "%d local ranks: from 1 to %d can run",
                        o->ranks, (int)MAX_RANKS);
+    if (o->listens) gw_requests_block();
     int world = gw_mpi_launched();
     if (world > 1) return launch_joined(o, world, role, comm, dg);
-    return o->ranks > 1 ? launch_local(o, role, comm, code, dg) : GW_OK;
+    return o->ranks > 1 ? launch_local(o, role, comm, code, dg) : gw_launch_check_space(1, 1, dg);
 }

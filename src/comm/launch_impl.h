@@ -24,6 +24,9 @@ void gw_cores_share(const gw_cores *c, int ranks, int rank, cpu_set_t *out);
 double gw_cgroup_cpus(const char *proc, const char *cgroups, char *name, int n);
 int64_t gw_cgroup_processes_left(const char *proc, const char *cgroups, char *name, int n);
 
+/* Address space (ulimit -v) for one of the ranks, with that many threads. */
+GW_WARN_UNUSED gw_status gw_launch_check_space(int ranks, int threads, gw_diags *dg);
+
 /* Refuses what cannot start; warns of what will be slow. */
 GW_WARN_UNUSED gw_status gw_launch_check(int ranks, const gw_cores *c, gw_diags *dg);
 

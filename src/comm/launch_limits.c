@@ -7,8 +7,9 @@
 //
 // A container's limits are found before anything starts: a cgroup that allows fewer processes than
 // there are ranks, or the user's limit of processes, is an error in words; less processor time than
-// ranks only makes them slow, so it is a warning. Both generations of cgroups are read at every
-// level from the process's own group to the root, since the tightest one counts.
+// ranks only makes them slow, so it is a warning. Limits on open files and on address space are
+// errors too: they would otherwise show as whatever call fails first. Both generations of cgroups
+// are read at every level from the process's own group to the root, since the tightest one counts.
 #include "comm/launch_impl.h"
 
 #include <dirent.h>
@@ -20,7 +21,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/log.h" /* gw_log_warn */
+#include "base/compiler.h" /* GW_MIN */
+#include "base/log.h"      /* gw_log_warn */
 
 /* ------------------------------------------------------------------------------ cores */
 
@@ -178,6 +180,11 @@ int64_t gw_cgroup_processes_left(const char *proc, const char *cgroups, char *na
 
 /* ------------------------------------------------------------------------------ checking */
 
+enum {
+    EXTRA_THREADS = 2, /* of a rank: the loader, and the one that waits for signals */
+    RUN_FILES = 8,     /* that a training run has open at once, besides the sockets of ranks */
+};
+
 /* Threads of this user's processes: what RLIMIT_NPROC counts. */
 static int64_t threads_of_user(void) {
     DIR *d = opendir("/proc");
@@ -197,7 +204,7 @@ static int64_t threads_of_user(void) {
 
 static gw_status check_processes(int ranks, int threads, gw_diags *dg) {
     char name[256];
-    int64_t need = (int64_t)ranks * threads;
+    int64_t need = (int64_t)ranks * (threads + EXTRA_THREADS);
     int64_t left = gw_cgroup_processes_left("/proc", "/sys/fs/cgroup", name, sizeof name);
     if (left >= 0 && left < need) {
         gw_diag *d =
@@ -220,9 +227,65 @@ static gw_status check_processes(int ranks, int threads, gw_diags *dg) {
     return GW_ERR_MEMORY;
 }
 
+/* Bytes that this process has mapped; 0 when /proc does not tell. */
+static int64_t mapped_bytes(void) {
+    char line[128];
+    if (!read_line("/proc/self/statm", line, sizeof line)) return 0;
+    return strtoll(line, NULL, 10) * sysconf(_SC_PAGESIZE);
+}
+
+/* A training process maps this much besides its arenas and the stacks of its threads: tables, what
+ * oneDNN compiles, buffers of files (measured on the smallest models); and this of each peer. */
+static const int64_t PROCESS_SPACE = (int64_t)40 << 20, PEER_SPACE = (int64_t)4 << 20;
+
+gw_status gw_launch_check_space(int ranks, int threads, gw_diags *dg) {
+    struct rlimit l, stack;
+    if (getrlimit(RLIMIT_AS, &l) != 0 || l.rlim_cur > INT64_MAX) return GW_OK;
+    int64_t each = 8 << 20, mb = 1000 * 1000;
+    if (getrlimit(RLIMIT_STACK, &stack) == 0 && stack.rlim_cur != RLIM_INFINITY)
+        each = (int64_t)GW_MIN(stack.rlim_cur, (rlim_t)1 << 40);
+    /* the main thread has its stack, the loader needs one */
+    int64_t need = PROCESS_SPACE + (ranks - 1) * PEER_SPACE + threads * each, has = mapped_bytes();
+    if ((int64_t)l.rlim_cur - has >= need) return GW_OK;
+    gw_diag *d = gw_diag_add(dg, GW_ERROR, GW_ERR_MEMORY, "launch-space", (gw_where){0},
+                             "ulimit -v allows %" PRId64 " MB of address space and %" PRId64
+                             " MB are in use; %s needs about %" PRId64 " MB more before any model",
+                             (int64_t)l.rlim_cur / mb, has / mb,
+                             ranks > 1 ? "each rank" : "the run", need / mb + 1);
+    gw_diag_hint(dg, d,
+                 "raise ulimit -v, or lift it: what a plan is held to is memory, not addresses");
+    return GW_ERR_MEMORY;
+}
+
+static int open_files(void) {
+    DIR *d = opendir("/proc/self/fd");
+    int n = -3; /* ".", "..", and the descriptor that reads */
+    while (d && readdir(d)) n++;
+    if (d) closedir(d);
+    return n > 0 ? n : 3;
+}
+
+/* Two sockets a rank, in every rank, and what a training run opens (measured). The soft
+ * limit is raised as far as the hard one allows. */
+static gw_status check_open_files(int ranks, gw_diags *dg) {
+    struct rlimit l;
+    int64_t need = 2 * (int64_t)ranks + open_files() + RUN_FILES;
+    if (getrlimit(RLIMIT_NOFILE, &l) != 0 || l.rlim_max == RLIM_INFINITY ||
+        l.rlim_max >= (rlim_t)need)
+        return GW_OK;
+    gw_diag *d = gw_diag_add(dg, GW_ERROR, GW_ERR_MEMORY, "launch-files", (gw_where){0},
+                             "a process may have %lld open files (ulimit -n), and each of %d ranks "
+                             "needs about %" PRId64,
+                             (long long)l.rlim_max, ranks, need);
+    gw_diag_hint(dg, d, "raise ulimit -n, or run fewer ranks");
+    return GW_ERR_MEMORY;
+}
+
 gw_status gw_launch_check(int ranks, const gw_cores *c, gw_diags *dg) {
     char name[256];
     int threads = c->n > ranks ? c->n / ranks : 1;
+    GW_TRY(check_open_files(ranks, dg));
+    GW_TRY(gw_launch_check_space(ranks, threads, dg));
     GW_TRY(check_processes(ranks, threads, dg));
     if (c->n > 0 && ranks > c->n)
         gw_log_warn("%d ranks share %d cores: they take turns", ranks, c->n);

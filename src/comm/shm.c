@@ -305,6 +305,13 @@ static const gw_transport_ops shm_ops = {
     .close = shm_close,
 };
 
+gw_requests *gw_shm_take_requests(gw_transport *t) {
+    if (t->ops != &shm_ops) return NULL;
+    gw_shm *s = shm_of(t);
+    s->w->requests_taken = true;
+    return s->w->requests;
+}
+
 gw_transport *gw_shm_join(gw_shm_world *w, int rank) {
     gw_shm *s = gw_mem_zalloc(sizeof *s);
     s->t = (gw_transport){.ops = &shm_ops, .rank = rank, .size = w->seg->ranks, .one_sided = true};

@@ -11,6 +11,7 @@
 #include <sys/types.h> /* pid_t */
 
 #include "base/diag.h"      /* gw_status, gw_diags */
+#include "comm/requests.h"  /* gw_requests */
 #include "comm/transport.h" /* gw_transport */
 
 typedef struct gw_shm_world gw_shm_world;
@@ -31,7 +32,13 @@ void gw_shm_world_free(gw_shm_world *w);
 /* The transport of rank `rank`, in its process or thread. In a process it takes the world. */
 gw_transport *gw_shm_join(gw_shm_world *w, int rank);
 
+/* The requests to stop of this transport's world, NULL for another kind of transport. The mapping
+ * is the caller's from here on: it outlives the transport. */
+gw_requests *gw_shm_take_requests(gw_transport *t);
+
 /* ---- for the launcher ---- */
+
+gw_requests *gw_shm_world_requests(gw_shm_world *w);
 
 void gw_shm_world_set_pid(gw_shm_world *w, int rank, pid_t pid);
 /* Ranks wait for this before they begin: all have been started. False when the parent is gone. */

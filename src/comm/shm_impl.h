@@ -71,9 +71,11 @@ typedef struct gw_shm_segment {
 
 struct gw_shm_world {
     gw_shm_segment *seg;
-    gw_shm_rank *ranks; /* [ranks] */
-    gw_shm_pair *pairs; /* [to][from] */
-    char *slots;        /* [ranks][GW_SHM_SLOTS][GW_SHM_SLOT_BYTES] */
+    gw_shm_rank *ranks;    /* [ranks] */
+    gw_shm_pair *pairs;    /* [to][from] */
+    char *slots;           /* [ranks][GW_SHM_SLOTS][GW_SHM_SLOT_BYTES] */
+    gw_requests *requests; /* a page of its own, as it may outlive the segment */
+    bool requests_taken;
     int64_t bytes;
     int *inbox, *outbox; /* [ranks] sockets: regions for rank r; -1 when closed; NULL for threads */
 };

@@ -66,16 +66,15 @@ gw_status gw_shm_stopped(gw_shm *s, gw_diags *dg) {
 
 gw_status gw_shm_fail(gw_shm *s, gw_diags *dg, const char *id, const char *fmt, ...) {
     int32_t none = 0;
-    if (!atomic_compare_exchange_strong(&s->seg->reporter, &none, s->rank + 1))
+    if (gw_requests_ending(s->w->requests) != 0 ||
+        !atomic_compare_exchange_strong(&s->seg->reporter, &none, s->rank + 1))
         return gw_shm_stopped(s, dg);
     char text[sizeof s->mine->reason];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    gw_diag *d = gw_diag_add(dg, GW_ERROR, GW_ERR_PEER, id, (gw_where){0}, "%s", text);
-    if (strcmp(id, "peer-late") == 0)
-        gw_diag_hint(dg, d, "if the rank only works for long, raise the timeout");
+    gw_diag_add(dg, GW_ERROR, GW_ERR_PEER, id, (gw_where){0}, "%s", text);
     s->failed = true;
     gw_shm_give_up(s->w, s->rank, text);
     return GW_ERR_PEER;
@@ -136,13 +135,18 @@ static gw_status fail_late(gw_shm *s, const gw_shm_waiting *w, bool stopped, gw_
     gw_words_load(r->busy, GW_SHM_TEXT_WORDS, what);
     if (atomic_load(&r->busy_until_ns)) snprintf(busy, sizeof busy, "busy with %.60s, ", what);
     double silent = 1e-9 * (double)(gw_clock_ns() - atomic_load(&r->alive_ns));
-    return gw_shm_fail(
+    gw_status st = gw_shm_fail(
         s, dg, "peer-late",
         "%s %s %s within %.1f s of rank %d%s; no sign of life of rank %d for %.1f s, %s%s",
         missing(s, w, who), has_reached(s, w->who) ? "did not go on in" : "did not reach",
         current(s, now), 1e-9 * (double)w->total_ns, s->rank,
         stopped ? ": its process is stopped by a signal" : "", w->who, silent, busy,
         last_of(s, w->who, last));
+    if (dg && dg->last && strcmp(dg->last->id, "peer-late") == 0) /* this rank is the reporter */
+        gw_diag_hint(dg, dg->last, "%s, raise the timeout (layout.timeout of a run file)",
+                     stopped ? "stop and continue all ranks together; if one may pause for longer"
+                             : "if the rank only works for long");
+    return st;
 }
 
 static gw_status fail_ended(gw_shm *s, const gw_shm_waiting *w, gw_diags *dg) {

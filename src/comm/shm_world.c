@@ -97,7 +97,16 @@ gw_status gw_shm_world_new(const gw_shm_opts *o, gw_shm_world **out, gw_diags *d
     int64_t bytes = at_slots + n * GW_SHM_SLOTS * GW_SHM_SLOT_BYTES;
     void *base = NULL;
     GW_TRY(map_segment(bytes, &base, dg));
+    void *requests =
+        mmap(NULL, sizeof(gw_requests), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (requests == MAP_FAILED) {
+        int e = errno;
+        munmap(base, (size_t)bytes);
+        return GW_FAIL(dg, GW_ERR_MEMORY, "shm-segment", "cannot map shared memory: %s",
+                       strerror(e));
+    }
     gw_shm_world *w = gw_mem_zalloc(sizeof *w);
+    w->requests = requests;
     w->bytes = bytes;
     w->seg = base;
     w->ranks = (gw_shm_rank *)(void *)((char *)base + at_ranks);
@@ -127,11 +136,14 @@ void gw_shm_world_free(gw_shm_world *w) {
     }
     gw_mem_free(w->inbox);
     gw_mem_free(w->outbox);
+    if (!w->requests_taken) munmap(w->requests, sizeof *w->requests);
     munmap(w->seg, (size_t)w->bytes);
     gw_mem_free(w);
 }
 
 /* ------------------------------------------------------------------------------ launcher */
+
+gw_requests *gw_shm_world_requests(gw_shm_world *w) { return w->requests; }
 
 void gw_shm_world_set_pid(gw_shm_world *w, int rank, pid_t pid) {
     atomic_store(&w->ranks[rank].pid, (int32_t)pid);

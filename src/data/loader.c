@@ -202,8 +202,12 @@ gw_status gw_loader_open(gw_tokens *ds, const gw_loader_options *options, gw_loa
     l->has_thread = options->prefetch && rc == 0;
     if (rc) {
         gw_loader_close(l);
-        return GW_FAIL(dg, GW_ERR_MEMORY, "data-loader", "cannot start the loader's thread: %s",
-                       strerror(rc));
+        gw_diag *d = gw_diag_add(dg, GW_ERROR, GW_ERR_MEMORY, "data-thread", (gw_where){0},
+                                 "cannot start the loader's thread: %s", strerror(rc));
+        gw_diag_hint(dg, d,
+                     "raise ulimit -u, ulimit -v or the cgroup's pids.max, or set "
+                     "data.prefetch_steps to 0");
+        return GW_ERR_MEMORY;
     }
     *out = l;
     return GW_OK;

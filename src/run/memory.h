@@ -3,6 +3,7 @@
 #ifndef GW_RUN_MEMORY_H
 #define GW_RUN_MEMORY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/diag.h" /* gw_status, gw_diags */
@@ -16,9 +17,14 @@ int64_t gw_memory_available_in(const char *proc, const char *cgroups, char *limi
 /* Proportional set size of this process, in bytes (0 when /proc does not tell). */
 int64_t gw_memory_pss(void);
 
-/* Is there room for `ranks` processes of this host to reserve `bytes` each? GW_ERR_MEMORY says what
+/* Is there room for `ranks` processes of this host to reserve `bytes` each, and to grow to what a
+ * process takes besides? GW_ERR_MEMORY says what
  * is short, and what to do. */
 GW_WARN_UNUSED gw_status gw_memory_check(int64_t bytes, int ranks, const char *what, gw_diags *dg);
+
+/* Is there room for the processes of `ranks` ranks, before they are started? `trains`: what one
+ * that trains takes besides its arenas, otherwise what one takes that only runs collectives. */
+GW_WARN_UNUSED gw_status gw_memory_check_processes(int ranks, bool trains, gw_diags *dg);
 
 /* Shared anonymous memory of `bytes` (a memfd, reserved and touched). */
 typedef struct gw_region {

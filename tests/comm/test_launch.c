@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -16,7 +17,8 @@
 #include "base/clock.h" /* gw_clock_ns */
 #include "comm/launch.h"
 #include "comm/launch_impl.h"
-#include "comm/shm.h" /* gw_process_state */
+#include "comm/requests.h" /* gw_requests_hear */
+#include "comm/shm.h"      /* gw_process_state */
 #include "harness.h"
 #include "rig.h"
 
@@ -266,6 +268,223 @@ TEST(launch_ctrl_c_comes_once) {
     close(master);
 }
 
+/* ------------------------------------------------------------------------------ requests */
+
+static siginfo_t sent(int signo, int pid) {
+    siginfo_t i;
+    memset(&i, 0, sizeof i);
+    i.si_signo = signo;
+    i.si_code = SI_USER;
+    i.si_pid = pid;
+    return i;
+}
+
+/* Three processes, one ledger; times in milliseconds from 10 s on. The number that a signal counts
+ * as, 0 for a copy. */
+typedef struct ledger {
+    gw_requests r;
+    gw_hearing of[3];
+} ledger;
+static int heard(ledger *l, int who, int signo, int pid, int ms) {
+    siginfo_t i = sent(signo, pid);
+    int count = 0;
+    int64_t now = (INT64_C(10000) + ms) * 1000000;
+    return gw_requests_hear(&l->r, &l->of[who], &i, now, &count) ? count : 0;
+}
+
+TEST(requests_of_a_terminal_count_once_each) {
+    ledger l = {0};
+    CHECK_EQ(heard(&l, 1, SIGINT, 0, 0), 1);
+    CHECK_EQ(heard(&l, 0, SIGINT, 0, 0), 0);
+    CHECK_EQ(heard(&l, 2, SIGINT, 0, 3), 0);
+    CHECK_EQ(gw_requests_count(&l.r), 1);
+    CHECK_EQ(heard(&l, 2, SIGINT, 0, 24), 2); /* 21 ms after its first: asked again */
+    CHECK_EQ(heard(&l, 1, SIGINT, 0, 24), 0);
+    CHECK_EQ(heard(&l, 0, SIGINT, 0, 25), 0);
+    CHECK_EQ(gw_requests_count(&l.r), 2);
+}
+
+TEST(requests_to_one_process_count_each) {
+    ledger l = {0};
+    CHECK_EQ(heard(&l, 0, SIGTERM, 77, 0), 1);
+    CHECK_EQ(heard(&l, 0, SIGTERM, 77, 20), 2);
+    memset(&l, 0, sizeof l); /* to the parent, and a second later to a rank */
+    CHECK_EQ(heard(&l, 0, SIGINT, 77, 0), 1);
+    CHECK_EQ(heard(&l, 1, SIGINT, 77, 1000), 2);
+    memset(&l, 0, sizeof l); /* `timeout`: to the process, then to its group */
+    CHECK_EQ(heard(&l, 0, SIGTERM, 77, 0), 1);
+    CHECK_EQ(heard(&l, 0, SIGTERM, 77, 1), 0);
+    CHECK_EQ(heard(&l, 2, SIGTERM, 77, 1), 0);
+    memset(&l, 0, sizeof l); /* another sender right after is another request */
+    CHECK_EQ(heard(&l, 0, SIGTERM, 77, 0), 1);
+    CHECK_EQ(heard(&l, 0, SIGTERM, 78, 1), 2);
+}
+
+TEST(requests_hang_up_is_never_a_second) {
+    ledger l = {0};
+    CHECK_EQ(heard(&l, 0, SIGHUP, 0, 0), 1);
+    CHECK_EQ(heard(&l, 0, SIGHUP, 0, 300), 0);
+    CHECK_EQ(heard(&l, 0, SIGHUP, 0, 3000), 0);
+    CHECK_EQ(heard(&l, 1, SIGHUP, 0, 3000), 0);
+    CHECK_EQ(heard(&l, 1, SIGTERM, 5, 3100), 2);
+}
+
+TEST(requests_end_for_the_first_signal) {
+    gw_requests r = {0};
+    CHECK_EQ(gw_requests_ending(&r), 0);
+    gw_requests_end(&r, SIGTERM);
+    gw_requests_end(&r, SIGINT);
+    CHECK_EQ(gw_requests_ending(&r), SIGTERM);
+}
+
+/* Ranks that listen: they meet in a barrier between looks at the flag, or are deaf to it. */
+typedef struct listening {
+    board *b;
+    bool deaf;
+} listening;
+static volatile sig_atomic_t asked;
+static gw_status until_asked(gw_comm *c, const listening *l, gw_diags *dg) {
+    int rank = gw_comm_rank(c);
+    l->b->pids[rank] = getpid();
+    GW_TRY(gw_launch_listen(c, &asked, dg));
+    GW_TRY(gw_comm_barrier(c, "listening", dg));
+    if (rank == 0) l->b->ready = 1;
+    for (int64_t stop = 0; !stop;) {
+        wait_ms(2);
+        stop = l->deaf ? 0 : asked;
+        GW_TRY(gw_comm_max_i64(c, &stop, 1, "stop", dg));
+    }
+    return GW_ERR_INTERRUPTED;
+}
+
+/* What was printed comes back through a pipe whose reading end is *out. */
+static pid_t start_listening(int ranks, const listening *l, int *out) {
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    fflush(NULL);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        setpgid(0, 0);
+        dup2(ends[1], STDOUT_FILENO);
+        dup2(ends[1], STDERR_FILENO);
+        close(ends[0]);
+        close(ends[1]);
+        gw_launch_opts o = {.ranks = ranks, .timeout_s = 5.0, .listens = true};
+        gw_launch_role role;
+        gw_comm *c = NULL;
+        gw_diags dg;
+        gw_diags_init(&dg);
+        int code = 1;
+        gw_status st = gw_launch(&o, &role, &c, &code, &dg);
+        if (st == GW_OK && role == GW_LAUNCH_RANK) {
+            st = until_asked(c, l, &dg);
+            gw_launch_leave(c, st == GW_ERR_INTERRUPTED, gw_diags_first_error(&dg));
+            code = gw_status_exit_code(st);
+        }
+        gw_diags_print(&dg, stdout, false);
+        fflush(NULL);
+        _exit(code);
+    }
+    close(ends[1]);
+    *out = ends[0];
+    for (int i = 0; i < 2000 && !l->b->ready; i++) wait_ms(5);
+    CHECK(l->b->ready);
+    return pid;
+}
+
+/* Exit code, and the line that announces the end exactly once and nothing else. */
+static void expect_listening(pid_t pid, int out, int code) {
+    static char text[8192];
+    size_t n = 0;
+    for (ssize_t k; n + 1 < sizeof text && (k = read(out, text + n, sizeof text - 1 - n)) > 0;)
+        n += (size_t)k;
+    text[n] = 0;
+    close(out);
+    int got = end_of(pid);
+    const char *line = strstr(text, "finishing this step");
+    CHECK_MSG(got == code, "%d, not %d: %s", got, code, text);
+    CHECK_MSG(line && !strstr(line + 1, "finishing this step"), "said: %s", text);
+    CHECK_MSG(!strstr(text, "error"), "said: %s", text);
+}
+
+typedef struct shot {
+    int signo, whom, after_ms; /* whom: 0 the parent, -1 its group, r > 0: rank r */
+} shot;
+static void shoot(pid_t pid, const board *b, const shot *s, int n) {
+    for (int i = 0; i < n; i++) {
+        wait_ms(s[i].after_ms);
+        kill(s[i].whom > 0 ? b->pids[s[i].whom] : s[i].whom < 0 ? -pid : pid, s[i].signo);
+    }
+}
+
+TEST(launch_listens_to_requests) {
+    static const struct {
+        const char *what;
+        shot s[3];
+        int n, code;
+        bool deaf;
+    } cases[] = {
+        {"one to the parent", {{SIGTERM, 0, 0}}, 1, 3, false},
+        {"one to the group", {{SIGINT, -1, 0}}, 1, 3, false},
+        {"one to a rank", {{SIGTERM, 2, 0}}, 1, 3, false},
+        {"hang-up", {{SIGHUP, 0, 0}}, 1, 3, false},
+        {"two to the parent", {{SIGTERM, 0, 0}, {SIGTERM, 0, 100}}, 2, 128 + SIGTERM, true},
+        {"two to the group", {{SIGINT, -1, 0}, {SIGINT, -1, 100}}, 2, 128 + SIGINT, true},
+        {"two to a rank", {{SIGTERM, 1, 0}, {SIGTERM, 1, 100}}, 2, 128 + SIGTERM, true},
+        {"parent, then a rank", {{SIGINT, 0, 0}, {SIGINT, 1, 800}}, 2, 128 + SIGINT, true},
+        {"a rank, then another", {{SIGINT, 1, 0}, {SIGINT, 2, 800}}, 2, 128 + SIGINT, true},
+        {"hang-ups, then TERM",
+         {{SIGHUP, 0, 0}, {SIGHUP, 0, 100}, {SIGTERM, 0, 100}},
+         3,
+         128 + SIGTERM,
+         true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        board *b = new_board();
+        listening l = {b, cases[i].deaf};
+        int out = -1;
+        int64_t begun = gw_clock_ns();
+        pid_t pid = start_listening(3, &l, &out);
+        shoot(pid, b, cases[i].s, cases[i].n);
+        expect_listening(pid, out, cases[i].code);
+        CHECK_MSG(gw_clock_ns() - begun < INT64_C(8000000000), "%s took too long", cases[i].what);
+        munmap(b, sizeof *b);
+    }
+}
+
+/* nohup has SIGHUP ignored: it stays so, in the parent and in the ranks. */
+TEST(launch_leaves_an_ignored_hang_up_alone) {
+    board *b = new_board();
+    listening l = {b, false};
+    int out = -1;
+    signal(SIGHUP, SIG_IGN);
+    pid_t pid = start_listening(2, &l, &out);
+    signal(SIGHUP, SIG_DFL);
+    kill(-pid, SIGHUP);
+    wait_ms(200);
+    CHECK_EQ(waitpid(pid, NULL, WNOHANG), 0);
+    kill(pid, SIGTERM);
+    expect_listening(pid, out, 3);
+}
+
+/* Ranks of a command that does not listen end by the signal that was asked for, without a fault. */
+static gw_status sleep_long(gw_comm *c, void *user, gw_diags *dg) {
+    board *b = user;
+    b->pids[gw_comm_rank(c)] = getpid();
+    GW_TRY(gw_comm_barrier(c, "start", dg));
+    if (gw_comm_rank(c) == 0) kill(getppid(), SIGTERM);
+    wait_ms(20000);
+    return GW_OK;
+}
+TEST(launch_ends_on_request_without_a_listener) {
+    static rig_result r;
+    board *b = new_board();
+    rig_forked(3, 5.0, sleep_long, b, &r);
+    CHECK_MSG(r.exit_code == 128 + SIGTERM, "%d: %s", r.exit_code, r.text);
+    CHECK_MSG(!strstr(r.text, "killed"), "%s", r.text);
+}
+
 /* ------------------------------------------------------------------------------ the parent dies */
 
 TEST(launch_parent_killed) {
@@ -384,4 +603,33 @@ TEST(launch_cgroup_limits) {
     put("groups/pids/y/pids.current", "9\n");
     CHECK_NEAR(gw_cgroup_cpus(proc, groups, name, sizeof name), 0.5, 1e-12);
     CHECK_EQ(gw_cgroup_processes_left(proc, groups, name, sizeof name), 0);
+}
+
+/* Limits are named before anything starts. Each runs in a child, as a limit cannot be raised again.
+ */
+static void refused_under(__rlimit_resource_t resource, rlim_t limit, const char *text) {
+    fflush(NULL);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        struct rlimit l = {limit, limit};
+        gw_launch_opts o = {.ranks = 2, .timeout_s = 5.0};
+        gw_launch_role role = GW_LAUNCH_ALONE;
+        gw_comm *c = NULL;
+        gw_diags dg;
+        gw_diags_init(&dg);
+        int code = 1;
+        if (setrlimit(resource, &l) != 0) _exit(70);
+        gw_status st = gw_launch(&o, &role, &c, &code, &dg);
+        if (role != GW_LAUNCH_ALONE) _exit(71);
+        bool named = dg.last && dg.last->hint && strstr(dg.last->hint, text);
+        _exit(st == GW_ERR_MEMORY && named ? 0 : 72);
+    }
+    CHECK_EQ(end_of(pid), 0);
+}
+TEST(launch_names_limits) {
+    refused_under(RLIMIT_NOFILE, 14, "ulimit -n");
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    refused_under(RLIMIT_AS, 48 << 20, "ulimit -v");
+#endif
 }

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../harness.h"
@@ -127,5 +129,39 @@ TEST(a_region_that_cannot_be_is_refused) {
     CHECK_EQ(gw_region_reserve(&r, INT64_C(1) << 60, "the weights", &dg), GW_ERR_MEMORY);
     CHECK_FAILS(GW_ERR_MEMORY, &dg, "no room for the weights");
     CHECK(r.data == NULL && r.fd == -1);
+    gw_diags_release(&dg);
+}
+
+/* A process that may map little more than it has is told which limit it is. In a child, as the
+ * limit stays. */
+TEST(address_space_is_checked) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    SKIP("sanitizers map terabytes");
+#else
+    fflush(NULL);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        struct rlimit l = {64 << 20, 64 << 20};
+        gw_diags dg;
+        gw_diags_init(&dg);
+        if (setrlimit(RLIMIT_AS, &l) != 0) _exit(70);
+        gw_status st = gw_memory_check(65 << 20, 1, "the weights", &dg);
+        _exit(st == GW_ERR_MEMORY && strstr(gw_diags_first_error(&dg), "ulimit -v") ? 0 : 71);
+    }
+    int status = 0;
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    CHECK_EQ(status, 0);
+#endif
+}
+
+TEST(processes_of_too_many_ranks_are_refused) {
+    gw_diags dg;
+    gw_diags_init(&dg);
+    int64_t left = gw_memory_available(NULL, 0);
+    int many = (int)(left / (1 << 20)); /* no process takes less than a megabyte */
+    CHECK_OK(gw_memory_check_processes(1, false, &dg), &dg);
+    CHECK_EQ(gw_memory_check_processes(many, false, &dg), GW_ERR_MEMORY);
+    CHECK_FAILS(GW_ERR_MEMORY, &dg, "no room for the processes");
     gw_diags_release(&dg);
 }
