@@ -99,6 +99,27 @@ static gw_wire wire_of(const char *name) {
     return (gw_wire)w;
 }
 
+/* Every size must hold an element, and one for each rank where they exchange them. */
+static gw_status check_sizes(gw_cli *cli, const bench *b, int64_t ranks) {
+    int64_t each = gw_dtype_bits(b->k.dtype) / 8;
+    if (b->k.kind == GW_COLL_ALL_TO_ALL) each *= ranks;
+    for (int i = 0; i < b->nsizes; i++)
+        if (b->sizes[i] < each)
+            return gw_cli_usage_error(
+                cli, "--sizes has %lld B, and %s of %s on %lld rank%s takes %lld B at least",
+                (long long)b->sizes[i], gw_coll_kind_name(b->k.kind), gw_dtype_name(b->k.dtype),
+                (long long)ranks, ranks == 1 ? "" : "s", (long long)each);
+    return GW_OK;
+}
+
+/* What depends on the ranks. */
+static gw_status check_ranks(gw_cli *cli, const bench *b, int64_t ranks) {
+    if (b->k.per_host > ranks)
+        return gw_cli_usage_error(cli, "--per-host is %lld, and there are %lld ranks",
+                                  (long long)b->k.per_host, (long long)ranks);
+    return check_sizes(cli, b, ranks);
+}
+
 static gw_status read_options(gw_cli *cli, bench *b) {
     if (strcmp(cli->args[0], "collectives") != 0)
         return gw_cli_usage_error(cli, "there is no benchmark '%s'; collectives is one",
@@ -114,10 +135,12 @@ static gw_status read_options(gw_cli *cli, bench *b) {
                                .samples = (int)samples,
                                .seconds_s = 0.1};
     (void)gw_dtype_parse(gw_cli_string(cli, "dtype", "f32"), &b->k.dtype);
-    if (b->k.per_host < 0) return gw_cli_usage_error(cli, "--per-host takes a number from 1");
+    if (gw_cli_given(cli, "per-host") && b->k.per_host < 1)
+        return gw_cli_usage_error(cli, "--per-host takes a number from 1 to that of the ranks");
     if (b->k.algorithm && !gw_algorithm_find(b->k.algorithm))
         return gw_cli_usage_error(cli, "there is no algorithm '%s'", b->k.algorithm);
     GW_TRY(read_sizes(cli, b));
+    GW_TRY(check_sizes(cli, b, 1));
     const char *path = gw_cli_string(cli, "calibration", NULL);
     b->calibrated = path != NULL;
     return path ? gw_calibration_read(path, &b->calibration, cli->arena, cli->diags) : GW_OK;
@@ -192,6 +215,11 @@ static void print_table(gw_cli *cli, const bench *b, const row *rows, int64_t ra
     gw_table_free(t);
     if (b->k.kind == GW_COLL_ALL_TO_ALL)
         fprintf(cli->out, "\nAn all-to-all is not done in place: both halves are out of place.\n");
+    if (b->k.wire == GW_WIRE_INT8 || b->k.wire == GW_WIRE_INT4)
+        fprintf(cli->out,
+                "\n#wrong is left out: %s rounds, so no element need be exact; `gradwright verify` "
+                "holds its errors to a bound.\n",
+                gw_wire_name(b->k.wire));
 }
 
 static json_t *time_json(int64_t bytes, const gw_collbench_time *t, double bus) {
@@ -244,6 +272,8 @@ static gw_status body(gw_cli *cli, gw_comm *comm, void *user) {
     if (!comm) return gw_cli_usage_error(cli, "a collective takes two ranks or more: --ranks N");
     for (int i = 0; i < b->nsizes; i++) most = GW_MAX(most, b->sizes[i]);
     cb.comm = comm;
+    gw_status bad = check_ranks(cli, b, gw_comm_size(comm));
+    GW_TRY(gw_exec_agree(comm, bad, NULL, "reading the options", cli->diags));
     /* What one finds wrong here all do, and one says. */
     gw_status st = gw_exec_agree(comm, most_scratch(cli, b, &cb, &scratch), NULL,
                                  "choosing an algorithm", cli->diags);

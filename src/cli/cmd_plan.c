@@ -141,6 +141,7 @@ static void print_text(const gw_target *t, const gw_ledger *l, const gw_fit *f, 
 
 static gw_status plan(gw_cli *cli, const gw_target *t) {
     gw_ledger l;
+    gw_runfile_note_idle(&t->rf);
     GW_TRY(gw_target_ledger(&t->setup, &l, cli->diags));
     char limit[160] = "given by --memory";
     int64_t memory = gw_cli_given(cli, "memory") ? gw_cli_int(cli, "memory", 0)

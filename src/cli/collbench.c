@@ -17,10 +17,15 @@
 
 #include "base/clock.h"     /* gw_clock_ns */
 #include "base/num.h"       /* gw_bf16_from_f32 */
+#include "base/str.h"       /* gw_fmt_bytes */
 #include "comm/algorithm.h" /* gw_algorithm_at */
 #include "comm/parts.h"     /* gw_cut_flat, gw_dtype_size */
+#include "run/exec_comm.h"  /* gw_exec_agree */
+#include "run/memory.h"     /* gw_memory_available */
 
-static int64_t align(int64_t n) { return (n + 4095) & ~(int64_t)4095; }
+static int64_t align(int64_t n) {
+    return n > INT64_MAX - 4095 ? INT64_MAX : (n + 4095) & ~(int64_t)4095;
+}
 
 int64_t gw_collbench_scratch(const gw_comm *comm, int64_t bytes) {
     int64_t top = 0;
@@ -41,13 +46,39 @@ int64_t gw_collbench_scratch(const gw_comm *comm, int64_t bytes) {
     return top;
 }
 
+/* Two buffers and the scratch on each rank of a host. */
+static gw_status look_for_room(const gw_comm *comm, int64_t max_bytes, int64_t scratch,
+                               int64_t *bytes, gw_diags *dg) {
+    char limit[600] = "memory", need[32], have[32];
+    int64_t left = gw_memory_available(limit, (int)sizeof limit), all = INT64_MAX;
+    int64_t here = gw_comm_machine(comm)->per_host, size = gw_comm_size(comm);
+    if (here <= 0 || here > size) here = size;
+    bool counted = max_bytes >= 0 && !__builtin_mul_overflow(max_bytes, (int64_t)2, bytes) &&
+                   !__builtin_add_overflow(*bytes, scratch, bytes) &&
+                   !__builtin_mul_overflow(*bytes, here, &all);
+    if (counted && all <= left) return GW_OK;
+    gw_diag *g =
+        gw_diag_add(dg, GW_ERROR, GW_ERR_MEMORY, "memory-short", (gw_where){0},
+                    "no room for the buffers of the benchmark: %lld ranks need %s, %s leaves %s",
+                    (long long)here, counted ? gw_fmt_bytes(need, all) : "more than can be counted",
+                    limit, gw_fmt_bytes(have, left));
+    gw_diag_hint(dg, g,
+                 "each holds the largest size twice, and scratch: smaller sizes (--sizes, "
+                 "calibrate --max-size), or fewer ranks");
+    return GW_ERR_MEMORY;
+}
+
 gw_status gw_collbench_open(gw_collbench *b, gw_comm *comm, int64_t max_bytes,
                             int64_t scratch_bytes, gw_diags *dg) {
     *b = (gw_collbench){.comm = comm, .max_bytes = align(max_bytes)};
     b->threads = GW_MAX(gw_comm_machine(comm)->threads, 1);
     b->scratch_bytes = align(scratch_bytes);
-    int64_t bytes = 2 * b->max_bytes + b->scratch_bytes;
-    GW_TRY(gw_region_reserve(&b->region, bytes, "the buffers of the benchmark", dg));
+    int64_t bytes = 0;
+    /* All look before any of them takes; then what one finds all do, and one says. */
+    gw_status st = look_for_room(comm, b->max_bytes, b->scratch_bytes, &bytes, dg);
+    GW_TRY(gw_exec_agree(comm, st, NULL, "looking for room", dg));
+    st = gw_region_reserve(&b->region, bytes, "the buffers of the benchmark", dg);
+    GW_TRY(gw_exec_agree(comm, st, NULL, "taking the buffers", dg));
     GW_TRY(gw_comm_share(comm, b->region.data, bytes, b->region.fd, &b->handle, dg));
     b->shared = true;
     return GW_OK;

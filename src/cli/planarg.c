@@ -73,8 +73,8 @@ static gw_status assume(gw_cli *cli, const char *key, const char *spec, int64_t 
     const char *const *sets = NULL;
     int nsets = gw_cli_list(cli, "set", &sets);
     char *name = gw_arena_printf(cli->arena, "the run assumed of %s", spec);
-    gw_status st =
-        gw_runfile_parse(rf, name, gw_str_c(&text), (int64_t)text.len, sets, nsets, cli->diags);
+    gw_status st = gw_runfile_parse_for(rf, name, gw_str_c(&text), (int64_t)text.len, sets, nsets,
+                                        gw_cli_known_ranks(cli), cli->diags);
     gw_str_release(&text);
     return st;
 }

@@ -9,6 +9,7 @@
 
 #include "base/io.h"  /* gw_path_exists */
 #include "base/str.h" /* gw_str_eq */
+#include "comm/mpi.h" /* gw_mpi_launched */
 
 gw_status gw_cli_need_path(gw_cli *cli, const char *path) {
     if (gw_path_exists(path)) return GW_OK;
@@ -18,10 +19,18 @@ gw_status gw_cli_need_path(gw_cli *cli, const char *path) {
     return GW_ERR_USAGE;
 }
 
+int64_t gw_cli_known_ranks(const gw_cli *cli) {
+    bool takes = false;
+    for (int i = 0; i < cli->command->noptions; i++)
+        takes = takes || gw_str_eq(cli->command->options[i].name, "ranks");
+    if (!takes) return 0;
+    return gw_cli_given(cli, "ranks") ? gw_cli_int(cli, "ranks", 0) : gw_mpi_launched();
+}
+
 gw_status gw_cli_runfile(gw_cli *cli, const char *path, gw_runfile *rf) {
     const char *const *sets = NULL;
     int nsets = gw_cli_list(cli, "set", &sets);
     *rf = (gw_runfile){0};
     if (!gw_str_eq(path, "-")) GW_TRY(gw_cli_need_path(cli, path));
-    return gw_runfile_load(rf, path, sets, nsets, cli->diags);
+    return gw_runfile_load_for(rf, path, sets, nsets, gw_cli_known_ranks(cli), cli->diags);
 }

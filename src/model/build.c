@@ -297,16 +297,18 @@ static gw_status check_sizes(const gw_model *m, const gw_build_opts *o, gw_diags
     if (!ok)
         return GW_FAIL(
             dg, GW_ERR_CONFIG, "model-size",
-            "train.micro_batch is %lld and train.seq_len %lld; each must be 1 to 2^31 - 1",
+            "train.micro_batch x ranks is %lld and train.seq_len %lld; each must be 1 to 2^31 - 1",
             (long long)o->batch, (long long)o->seq);
     gw_status st =
         GW_FAIL(dg, GW_ERR_CONFIG, "model-size",
-                "train.micro_batch %lld x train.seq_len %lld is too large for this model: "
+                "train.micro_batch x ranks %lld x train.seq_len %lld is too large for this model: "
                 "the bytes of a step cannot be counted in 64 bits",
                 (long long)o->batch, (long long)o->seq);
     if (dg)
-        gw_diag_hint(dg, dg->last,
-                     "lower train.micro_batch (train.accumulate keeps the batch) or train.seq_len");
+        gw_diag_hint(
+            dg, dg->last,
+            "fewer ranks, a lower train.micro_batch (train.accumulate keeps the batch) or a "
+            "lower train.seq_len");
     return st;
 }
 

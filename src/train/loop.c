@@ -34,6 +34,7 @@
 #include "base/log.h"      /* gw_log_info */
 #include "base/str.h"      /* gw_str */
 #include "base/term.h"     /* gw_progress */
+#include "comm/mpi.h"      /* gw_mpi_launched */
 #include "file/json.h"     /* gw_json_write_file */
 #include "train/metrics.h" /* gw_metrics */
 #include "train/ranks.h"   /* gw_ranks_me */
@@ -152,6 +153,13 @@ static void announce_ranks(const run *r) {
                 sharded[l->zero], each);
 }
 
+/* Has the launcher of local ranks spoken of the cgroup's limit already? */
+static bool limit_is_known(const run *r) {
+    const gw_core_count *c = &r->s.cores;
+    return r->opts->comm && gw_mpi_launched() == 0 &&
+           (double)gw_comm_size(r->opts->comm) > c->quota + 1e-9;
+}
+
 static void announce(run *r) {
     char params[32], arena[32], step[80];
     const gw_session *s = &r->s;
@@ -162,6 +170,8 @@ static void announce(run *r) {
                 gw_runfile_word(r->rf, "precision.compute"), gw_report_step_text(s->rf, step),
                 r->rf->train.micro_batch, r->rf->train.accumulate, r->rf->layout.dp);
     if (r->rf->layout.dp > 1) announce_ranks(r);
+    gw_runfile_note_idle(r->rf);
+    if (!limit_is_known(r)) gw_cores_note(&s->cores);
     if (gw_session_has_images(s)) gw_session_announce_norms(s);
     gw_log_info("arena %s, %d threads on %s; writing to %s",
                 gw_fmt_bytes(arena, gw_session_planned_bytes(s)), s->setup.machine.threads,
@@ -318,7 +328,9 @@ static gw_status save(run *r) {
 
 static bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
 
-static bool stopped(const run *r) { return r->opts->stop && *r->opts->stop != 0; }
+static bool stopped(const run *r) {
+    return r->opts->stop && __atomic_load_n(r->opts->stop, __ATOMIC_RELAXED) != 0;
+}
 
 static gw_status interrupted(run *r) {
     GW_TRY(save(r));

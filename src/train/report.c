@@ -134,11 +134,9 @@ gw_report_facts gw_report_facts_of(const gw_session *s, const gw_history *h, con
     double per_token = gw_model_flops_per_token(&s->setup.model, s->rf->train.seq_len, false);
     int64_t ran = s->times ? gw_optimes_steps(s->times) : 0;
     f.measured_flops = ran > 0 ? gw_optimes_flops(s->times) / (double)ran : (double)NAN;
-    f.peak_flops =
-        gw_report_peak_flops(&s->setup.machine, s->setup.train.compute, a, &f.peak_source);
-    f.least_step_s = f.planned_flops / f.peak_flops; /* rank 0's part by rank 0's peak */
-    f.peak_flops *= f.ranks;
-    if (f.ranks > 1) f.peak_source = gw_arena_printf(a, "%d ranks x %s", f.ranks, f.peak_source);
+    f.peak_flops = gw_report_peak_flops(&s->setup.machine, s->setup.train.compute, &s->cores,
+                                        f.ranks, a, &f.peak_source);
+    f.least_step_s = f.planned_flops * f.ranks / f.peak_flops; /* all do as much as rank 0 */
     take_times(&f, h, s->resumed, a);
     f.mfu = per_token * f.tokens_per_s / f.peak_flops;
     if (h->nsteps > 0) f.loss = h->steps[h->nsteps - 1].loss;

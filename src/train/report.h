@@ -53,10 +53,11 @@ typedef struct gw_report_facts {
     bool sent_as_planned;       /* on every rank, payload and moved, to the byte */
 } gw_report_facts;
 
-/* The machine's peak for products in the session's compute dtype: cores x frequency x FLOPs a cycle
- * of the instruction set. Nothing is measured. *source gets the arithmetic as text. */
-double gw_report_peak_flops(const gw_machine *m, gw_dtype compute, gw_arena *a,
-                            const char **source);
+/* The peak of all ranks for products in the session's compute dtype: usable cores x frequency x
+ * FLOPs a cycle of the instruction set. Nothing is measured. *source gets the arithmetic as text.
+ */
+double gw_report_peak_flops(const gw_machine *m, gw_dtype compute, const gw_core_count *c,
+                            int ranks, gw_arena *a, const char **source);
 
 /* "llama", "resnet18". */
 const char *gw_report_model_name(const gw_session *s);

@@ -2,8 +2,9 @@
 // The machine's peak, for MFU.
 //
 // Model FLOPs utilisation needs a denominator. On a GPU it is the data sheet's; on a CPU it follows
-// from three facts the system gives: cores in use, their highest frequency, and what one core does
-// in a cycle. The last is two fused multiply-adds of the vector's width, which holds for the server
+// from three facts the system gives: cores in use (train/cores.h: distinct ones of all ranks, or
+// what a cgroup's quota leaves of them), their highest frequency, and what one core does in a
+// cycle. The last is two fused multiply-adds of the vector's width, which holds for the server
 // cores of the last ten years; with AVX512-BF16 a product of bf16 pairs doubles it, with AMX one
 // tile product a 16 cycles gives 1024. Nothing is measured, so that two runs on one machine have
 // one denominator; where the kernel hides the frequency limit, /proc/cpuinfo's present value stands
@@ -15,8 +16,6 @@
 
 #include "base/log.h" /* gw_log_debug */
 #include "train/report.h"
-
-enum { MAX_CORES = 4096 };
 
 static double max_frequency(const char **how) {
     FILE *f = fopen("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq", "re");
@@ -40,27 +39,6 @@ static double max_frequency(const char **how) {
     return 2e9;
 }
 
-/* Physical cores, by the pairs of package and core in /proc/cpuinfo; 0 when it does not tell. */
-static int physical_cores(void) {
-    FILE *f = fopen("/proc/cpuinfo", "re");
-    long seen[MAX_CORES];
-    long package = -1;
-    int n = 0;
-    char line[256];
-    while (f && fgets(line, sizeof line, f)) {
-        const char *colon = strchr(line, ':');
-        if (!colon) continue;
-        if (strncmp(line, "physical id", 11) == 0) package = strtol(colon + 1, NULL, 10);
-        if (strncmp(line, "core id", 7) != 0) continue;
-        long id = package * 100000 + strtol(colon + 1, NULL, 10);
-        int i = 0;
-        while (i < n && seen[i] != id) i++;
-        if (i == n && n < MAX_CORES) seen[n++] = id;
-    }
-    if (f) fclose(f);
-    return n;
-}
-
 static double per_cycle(gw_isa isa, gw_dtype compute, const char **what) {
     bool bf16 = compute == GW_BF16;
     switch (isa) {
@@ -74,13 +52,15 @@ static double per_cycle(gw_isa isa, gw_dtype compute, const char **what) {
     return 16;
 }
 
-double gw_report_peak_flops(const gw_machine *m, gw_dtype compute, gw_arena *a,
-                            const char **source) {
-    const char *how = "", *what = "";
+double gw_report_peak_flops(const gw_machine *m, gw_dtype compute, const gw_core_count *c,
+                            int ranks, gw_arena *a, const char **source) {
+    const char *how = "", *what = "", *limit = "", *of = "";
     double hz = max_frequency(&how), each = per_cycle(m->isa, compute, &what);
-    int cores = physical_cores();
-    cores = cores > 0 ? GW_MIN(cores, m->threads) : m->threads;
-    *source = gw_arena_printf(a, "%d core%s x %.2f GHz (%s) x %g FLOPs a cycle (%s)", cores,
-                              cores == 1 ? "" : "s", hz * 1e-9, how, each, what);
-    return (double)cores * hz * each;
+    if (c->usable < (double)c->cores - 1e-9)
+        limit = gw_arena_printf(a, " (the time of %d that cgroup %s allows)", c->cores, c->cgroup);
+    if (ranks > 1) of = gw_arena_printf(a, " for %d ranks", ranks);
+    *source =
+        gw_arena_printf(a, "%.4g core%s%s%s x %.2f GHz (%s) x %g FLOPs a cycle (%s)", c->usable,
+                        c->usable == 1 ? "" : "s", of, limit, hz * 1e-9, how, each, what);
+    return c->usable * hz * each;
 }

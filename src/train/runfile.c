@@ -80,6 +80,26 @@ gw_status gw_runfile_require(const gw_runfile *rf, const char *key, const char *
     return GW_ERR_CONFIG;
 }
 
+gw_status gw_runfile_check_prefix(const gw_runfile *rf, const char *key, const char *prefix,
+                                  gw_diags *dg) {
+    static const char *const endings[] = {".bin", ".idx"};
+    bool whole = gw_str_ends(prefix, endings[0]) || gw_str_ends(prefix, endings[1]);
+    int n = (int)strlen(prefix) - (whole ? 4 : 0);
+    gw_status st = GW_OK;
+    for (int i = 0; i < 2 && st == GW_OK; i++) {
+        gw_str path = {0};
+        gw_str_printf(&path, "%.*s%s", n, prefix, endings[i]);
+        if (!gw_path_exists(gw_str_c(&path))) {
+            gw_diag *g = gw_runfile_error(rf, dg, key, "file-open", "%s: there is no '%s'", key,
+                                          gw_str_c(&path));
+            gw_diag_hint(dg, g, "%s is the prefix of two files, PREFIX.bin and PREFIX.idx", key);
+            st = GW_ERR_CONFIG;
+        }
+        gw_str_release(&path);
+    }
+    return st;
+}
+
 // ------------------------------------------------------------------ from the tree to the struct
 
 typedef struct reader {
@@ -110,8 +130,11 @@ static void unknown_key(const reader *r, const char *section, const char *name, 
 
 static void read_key(const reader *r, int key, const gw_yaml_node *value, gw_where w) {
     gw_rf_mark *m = key_mark(r->rf, key);
+    const char *fallback = gw_rf_keys[key].fallback;
     mark_set(r, m, w);
     m->bad = !gw_rf_store_value(r->rf, &gw_rf_keys[key], value, w, r->dg);
+    m->left_to_us = gw_str_eq(fallback, "auto") && value->kind == GW_YAML_SCALAR &&
+                    gw_str_eq(value->text, fallback);
 }
 
 static void read_group(const reader *r, int group, const gw_yaml_node *value, gw_where w);
@@ -265,10 +288,11 @@ static void set_defaults(gw_runfile *rf) {
     gw_diags_release(&dg);
 }
 
-gw_status gw_runfile_parse(gw_runfile *rf, const char *name, const char *text, int64_t len,
-                           const char *const *sets, int nsets, gw_diags *dg) {
+gw_status gw_runfile_parse_for(gw_runfile *rf, const char *name, const char *text, int64_t len,
+                               const char *const *sets, int nsets, int64_t ranks, gw_diags *dg) {
     memset(rf, 0, sizeof *rf);
     gw_arena_init(&rf->arena);
+    rf->ranks = ranks;
     rf->file = gw_arena_strdup(&rf->arena, name);
     rf->marks = gw_arena_new(&rf->arena, gw_rf_mark, gw_rf_nkeys + gw_rf_ngroups);
     set_defaults(rf);
@@ -284,6 +308,11 @@ gw_status gw_runfile_parse(gw_runfile *rf, const char *name, const char *text, i
     return dg->nerrors > errors_before ? GW_ERR_CONFIG : GW_OK;
 }
 
+gw_status gw_runfile_parse(gw_runfile *rf, const char *name, const char *text, int64_t len,
+                           const char *const *sets, int nsets, gw_diags *dg) {
+    return gw_runfile_parse_for(rf, name, text, len, sets, nsets, 0, dg);
+}
+
 static gw_status read_stream(FILE *f, gw_str *out, gw_diags *dg) {
     char buf[4096];
     size_t n;
@@ -295,8 +324,8 @@ static gw_status read_stream(FILE *f, gw_str *out, gw_diags *dg) {
     return GW_OK;
 }
 
-gw_status gw_runfile_load(gw_runfile *rf, const char *path, const char *const *sets, int nsets,
-                          gw_diags *dg) {
+gw_status gw_runfile_load_for(gw_runfile *rf, const char *path, const char *const *sets, int nsets,
+                              int64_t ranks, gw_diags *dg) {
     memset(rf, 0, sizeof *rf);
     gw_arena_init(&rf->arena);
     gw_str text = {0};
@@ -304,10 +333,15 @@ gw_status gw_runfile_load(gw_runfile *rf, const char *path, const char *const *s
     gw_status s =
         is_stdin ? read_stream(stdin, &text, dg) : gw_file_read(path, GW_YAML_MAX_BYTES, &text, dg);
     if (s == GW_OK)
-        s = gw_runfile_parse(rf, is_stdin ? "standard input" : path, gw_str_c(&text),
-                             (int64_t)text.len, sets, nsets, dg);
+        s = gw_runfile_parse_for(rf, is_stdin ? "standard input" : path, gw_str_c(&text),
+                                 (int64_t)text.len, sets, nsets, ranks, dg);
     gw_str_release(&text);
     return s;
+}
+
+gw_status gw_runfile_load(gw_runfile *rf, const char *path, const char *const *sets, int nsets,
+                          gw_diags *dg) {
+    return gw_runfile_load_for(rf, path, sets, nsets, 0, dg);
 }
 
 void gw_runfile_release(gw_runfile *rf) {

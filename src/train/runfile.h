@@ -210,12 +210,26 @@ GW_WARN_UNUSED gw_status gw_runfile_load(gw_runfile *rf, const char *path, const
 GW_WARN_UNUSED gw_status gw_runfile_parse(gw_runfile *rf, const char *name, const char *text,
                                           int64_t len, const char *const *sets, int nsets,
                                           gw_diags *dg);
+/* The same two for `ranks` ranks, if that is above 0: as with gw_runfile_set_ranks called before
+ * anything that hangs on their number is derived and checked. */
+GW_WARN_UNUSED gw_status gw_runfile_load_for(gw_runfile *rf, const char *path,
+                                             const char *const *sets, int nsets, int64_t ranks,
+                                             gw_diags *dg);
+GW_WARN_UNUSED gw_status gw_runfile_parse_for(gw_runfile *rf, const char *name, const char *text,
+                                              int64_t len, const char *const *sets, int nsets,
+                                              int64_t ranks, gw_diags *dg);
 void gw_runfile_release(gw_runfile *rf);
 
 /* Tells a loaded run file how many ranks there are: layout.dp auto becomes that, a given one must
  * equal it, and what hangs on it (batch, replicas) is derived and checked anew. Until this is
  * called auto is what makes the batch add up, or 1. */
 GW_WARN_UNUSED gw_status gw_runfile_set_ranks(gw_runfile *rf, int64_t ranks, gw_diags *dg);
+
+/* On one rank: appends the layout keys that were given and change nothing there ("layout.zero,
+ * layout.bucket"), so that a run file made for several can say so. Nothing on several. */
+void gw_runfile_idle_keys(const gw_runfile *rf, gw_str *out);
+/* The same as one line of the log, when there are such keys. */
+void gw_runfile_note_idle(const gw_runfile *rf);
 
 /* Is the model a net for images? */
 bool gw_runfile_has_images(const gw_runfile *rf);
@@ -238,6 +252,11 @@ gw_diag *gw_runfile_error(const gw_runfile *rf, gw_diags *dg, const char *key, c
 /* Fails with "data.train is needed by `gradwright train`" when the key was not given. */
 GW_WARN_UNUSED gw_status gw_runfile_require(const gw_runfile *rf, const char *key,
                                             const char *command, gw_diags *dg);
+
+/* A prefix that names no PREFIX.bin and PREFIX.idx is a fault of the key: GW_ERR_CONFIG at its
+ * place. A prefix may end in ".bin" or ".idx". */
+GW_WARN_UNUSED gw_status gw_runfile_check_prefix(const gw_runfile *rf, const char *key,
+                                                 const char *prefix, gw_diags *dg);
 
 /* The name of an enumerated key's present value: gw_runfile_word(rf, "optimizer.schedule") is
  * "cosine". Panics for a key that is not enumerated. */

@@ -13,6 +13,7 @@
 // given. What needs other files (the tokenizer, a model directory) is left to those who read them.
 #include <string.h> /* strchr */
 
+#include "base/log.h"          /* gw_log_info */
 #include "base/panic.h"        /* GW_ASSERT */
 #include "model/model.h"       /* gw_model_preset, gw_model_defaults */
 #include "train/runfile_key.h" /* gw_rf_keys */
@@ -191,7 +192,8 @@ static void refuse_ineffective(const gw_runfile *rf, gw_diags *dg) {
         (FROM_PATH || family_known(rf));
     for (int i = 0; i < gw_rf_nkeys; i++) {
         const gw_rf_key *k = &gw_rf_keys[i];
-        if (!rf->marks[i].set || rf->marks[i].bad || gw_rf_effective(rf, i)) continue;
+        if (!rf->marks[i].set || rf->marks[i].bad || rf->marks[i].left_to_us) continue;
+        if (gw_rf_effective(rf, i)) continue;
         if (!condition_is_sound(rf, k->only)) continue;
         if (gw_str_starts(k->path, "model.") && !source_known) continue;
         gw_diag *g =
@@ -441,7 +443,8 @@ static void check_replicas(const gw_runfile *rf, gw_diags *dg) {
     if (is_bad(rf, "layout.dp_replicate") || is_bad(rf, "layout.dp") ||
         l->dp % l->dp_replicate == 0)
         return;
-    bool known = !rf->dp_auto || l->dp > 1; /* else the ranks are still to be told */
+    bool known =
+        rf->ranks > 0 || !rf->dp_auto || l->dp > 1; /* else the ranks are still to be told */
     if (!known) return;
     gw_diag *g = gw_runfile_error(rf, dg, "layout.dp_replicate", "config-layout",
                                   "layout.dp_replicate %lld does not divide the %lld "
@@ -556,7 +559,7 @@ static void check_images(const gw_runfile *rf, gw_diags *dg) {
 void gw_rf_derive_and_check(gw_runfile *rf, gw_diags *dg) {
     settle_source(rf, dg);
     refuse_ineffective(rf, dg);
-    check_layout(rf, 0, dg);
+    check_layout(rf, rf->ranks, dg);
     check_buckets(rf, dg);
     check_zero(rf, dg);
     bool images = is_of_images(rf);
@@ -574,6 +577,43 @@ void gw_rf_derive_and_check(gw_runfile *rf, gw_diags *dg) {
     check_schedule(rf, dg);
     check_recompute(rf, dg);
     check_precision(rf, dg);
+}
+
+/* Keys of a layout that one rank obeys as well as many. */
+static bool works_alone(const gw_runfile *rf, const char *key) {
+    if (gw_str_eq(key, "layout.dp") || gw_str_eq(key, "layout.timeout")) return true;
+    bool offloads = rf->offload.parameters != GW_MEM_DEVICE; /* which zero 3 is asked for */
+    return offloads && gw_str_eq(key, "layout.zero");
+}
+
+/* Does the value say anything else than leaving the key out does? */
+static bool says_something(const gw_runfile *rf, int key) {
+    const gw_rf_mark *m = &rf->marks[key];
+    if (!m->set || m->bad || m->left_to_us) return false;
+    gw_str value = {0};
+    gw_rf_value_yaml(rf, &gw_rf_keys[key], &value);
+    bool other = !gw_str_eq(gw_str_c(&value), gw_rf_keys[key].fallback);
+    gw_str_release(&value);
+    return other;
+}
+
+void gw_runfile_idle_keys(const gw_runfile *rf, gw_str *out) {
+    if (rf->layout.dp != 1) return;
+    for (int i = 0; i < gw_rf_nkeys; i++) {
+        const char *path = gw_rf_keys[i].path;
+        if (!gw_str_starts(path, "layout.") || works_alone(rf, path) || !says_something(rf, i))
+            continue;
+        gw_str_printf(out, "%s%s", out->len ? ", " : "", path);
+    }
+}
+
+void gw_runfile_note_idle(const gw_runfile *rf) {
+    gw_str keys = {0};
+    gw_runfile_idle_keys(rf, &keys);
+    if (keys.len)
+        gw_log_info("one rank: nothing to share or to send, so %s %s without effect",
+                    gw_str_c(&keys), strchr(gw_str_c(&keys), ',') ? "are" : "is");
+    gw_str_release(&keys);
 }
 
 gw_status gw_runfile_set_ranks(gw_runfile *rf, int64_t ranks, gw_diags *dg) {

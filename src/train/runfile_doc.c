@@ -190,8 +190,9 @@ void gw_runfile_keys_md(gw_str *out) {
                     "These are refused with a hint at the key that means the same.\n\n"
                     "| there | here | note |\n|---|---|---|\n");
     for (int i = 0; i < gw_rf_naliases; i++)
-        gw_str_printf(out, "| `%s` | `%s` | %s |\n", gw_rf_aliases[i].name, gw_rf_aliases[i].key,
-                      gw_rf_aliases[i].note);
+        gw_str_printf(out,
+                      *gw_rf_aliases[i].key ? "| `%s` | `%s` | %s |\n" : "| `%s` | %s- | %s |\n",
+                      gw_rf_aliases[i].name, gw_rf_aliases[i].key, gw_rf_aliases[i].note);
 }
 
 // ------------------------------------------------------------------ words

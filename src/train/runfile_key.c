@@ -214,6 +214,10 @@ static const gw_rf_alias *find_alias(const char *section, const char *name) {
 }
 
 static void hint_alias(const gw_rf_alias *a, gw_str *out) {
+    if (!*a->key) {
+        gw_str_add(out, a->note);
+        return;
+    }
     gw_str_printf(out, "here it is %s", a->key);
     if (*a->note) gw_str_printf(out, " (%s)", a->note);
 }

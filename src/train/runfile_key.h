@@ -50,8 +50,9 @@ typedef struct gw_rf_group {
 
 /* What is known of one key of one run file. After the keys follow the groups' marks. */
 typedef struct gw_rf_mark {
-    bool set; /* given, well-formed or not */
-    bool bad; /* given, and already complained about */
+    bool set;        /* given, well-formed or not */
+    bool bad;        /* given, and already complained about */
+    bool left_to_us; /* given as "auto", which is also what it is when it is not given */
     const char *file;
     int line, column;
 } gw_rf_mark;

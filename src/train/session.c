@@ -102,10 +102,12 @@ static gw_status open_data(gw_session *s, gw_diags *dg) {
     gw_tokens_options o = data_options(s);
     GW_TRY(gw_runfile_require(s->rf, "data.train", "train", dg));
     if (gw_session_has_images(s)) return gw_session_open_images(s, dg);
+    GW_TRY(gw_runfile_check_prefix(s->rf, "data.train", s->rf->data.train, dg));
     GW_TRY(gw_tokens_open(s->rf->data.train, &o, &s->data, dg));
     gw_hash128_hex(s->data_hash, gw_tokens_hash(s->data));
     if (!s->rf->data.valid) return GW_OK;
     o.shuffle = false;
+    GW_TRY(gw_runfile_check_prefix(s->rf, "data.valid", s->rf->data.valid, dg));
     GW_TRY(gw_tokens_open(s->rf->data.valid, &o, &s->valid.data, dg));
     gw_hash128_hex(s->valid_hash, gw_tokens_hash(s->valid.data));
     return GW_OK;
@@ -267,6 +269,7 @@ static gw_status open_training(gw_session *s, const char *run_dir, gw_diags *dg)
     GW_TRY(agree(s, st, "reading the run", dg));
     st = gw_setup_ranks(&s->setup, s->comm, dg);
     GW_TRY(agree(s, st, "settling the layout", dg));
+    GW_TRY(gw_cores_count(s->comm, s->setup.machine.threads, &s->cores, dg));
     GW_TRY(open_training_program(s, dg));
     list_tensors(s);
     s->schedule = gw_schedule_of(s->rf);

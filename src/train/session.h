@@ -14,6 +14,7 @@
 #include "data/tokens.h"      /* gw_tokens */
 #include "run/exec.h"         /* gw_exec, gw_comm */
 #include "train/checkpoint.h" /* gw_ckpt_tensor */
+#include "train/cores.h"      /* gw_core_count */
 #include "train/feed.h"       /* gw_feed */
 #include "train/optimes.h"    /* gw_optimes */
 #include "train/scaler.h"     /* gw_scaler */
@@ -35,6 +36,7 @@ typedef struct gw_session {
     gw_arena mem;
     gw_runfile *rf; /* borrowed; `auto` values are resolved in it */
     gw_setup setup;
+    gw_core_count cores;      /* of all ranks; of a run that is opened for training */
     gw_compile_report report; /* of the training program */
     gw_exec *x;               /* the training program, or parameters alone */
     gw_ckpt_tensor *tensors;  /* every parameter and state of x */

@@ -138,21 +138,29 @@ static gw_status first_bad_op(gw_session *s, const gw_step_batch *b, bad_op *bad
     return earliest(s, bad, dg);
 }
 
+/* Of float16: a scale that is too large, or one that cannot get smaller. */
+static void describe_cause(const gw_session *s, char text[200]) {
+    const gw_scaler *c = &s->scaler;
+    if (!c->active || c->bad_steps == 0) return;
+    if (c->dynamic)
+        snprintf(text, 200,
+                 "gradients overflow float16 even at the least loss scale, %g: ", c->scale);
+    else
+        snprintf(text, 200,
+                 "%" PRId64 " batches in a row overflowed float16 at the fixed "
+                 "precision.loss_scale %.10g: ",
+                 c->bad_steps, c->scale);
+}
+
 /* What to do, and what is left of the run. */
 static void hint_numeric(const gw_session *s, gw_diags *dg, gw_diag *d) {
     char left[64] = "no checkpoint was saved yet";
     if (s->saved >= 0)
         snprintf(left, sizeof left, "the checkpoint of step %" PRId64 " is intact", s->saved);
     if (s->scaler.active && s->scaler.dynamic)
-        gw_diag_hint(dg, d,
-                     "the loss scale is %g and cannot fall further; lower optimizer.lr, or "
-                     "use precision.compute bf16; %s",
-                     s->scaler.scale, left);
+        gw_diag_hint(dg, d, "lower optimizer.lr, or use precision.compute bf16; %s", left);
     else if (s->scaler.active)
-        gw_diag_hint(dg, d,
-                     "precision.loss_scale is fixed at %g, and %" PRId64
-                     " steps in a row overflowed; lower it, or set it to dynamic; %s",
-                     s->scaler.scale, s->scaler.bad_steps, left);
+        gw_diag_hint(dg, d, "lower precision.loss_scale, or set it to dynamic; %s", left);
     else
         gw_diag_hint(dg, d, "lower optimizer.lr, %s, or lengthen optimizer.warmup_steps; %s",
                      s->rf->optimizer.clip_norm > 0 ? "lower optimizer.clip_norm"
@@ -183,8 +191,10 @@ static gw_status fail_numeric(gw_session *s, const gw_step_batch *b,
     double loss = isnan(r->loss) ? (double)NAN : r->loss;
     GW_TRY(first_bad_op(s, b, &bad, dg));
     if (bad.rank != gw_ranks_me(s->comm)) return GW_ERR_NUMERIC; /* that rank says it */
+    char cause[200] = "";
+    describe_cause(s, cause);
     gw_diag *d = gw_diag_add(dg, GW_ERROR, GW_ERR_NUMERIC, "numeric", (gw_where){0},
-                             "step %" PRId64 " is not finite: loss %g, gradient norm %g",
+                             "%sstep %" PRId64 " is not finite: loss %g, gradient norm %g", cause,
                              s->step + 1, loss, norm);
     if (bad.op == GW_NONE)
         gw_diag_detail(dg, d, "run again with a check after each op, every value was finite");

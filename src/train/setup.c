@@ -330,10 +330,22 @@ static gw_status settle_machine(gw_setup *s, gw_comm *comm, gw_diags *dg) {
 
 static gw_status read_calibration(gw_setup *s, gw_diags *dg) {
     if (!s->rf->layout.calibration) return GW_OK;
+    const char *path = s->rf->layout.calibration;
     gw_calibration *c = gw_arena_new(&s->mem, gw_calibration, 1);
-    GW_TRY(gw_calibration_read(s->rf->layout.calibration, c, &s->mem, dg));
-    gw_calibration_apply(c, &s->facts.comm);
-    return GW_OK;
+    if (!gw_path_exists(path)) {
+        gw_diag *g = gw_runfile_error(s->rf, dg, "layout.calibration", "file-open",
+                                      "layout.calibration: there is no '%s'", path);
+        gw_diag_hint(dg, g,
+                     "`gradwright calibrate` writes such a file; without it the choice is "
+                     "by rule");
+        return GW_ERR_CONFIG;
+    }
+    gw_status st = gw_calibration_read(path, c, &s->mem, dg);
+    if (st != GW_OK)
+        gw_diag_frame(dg, "reading layout.calibration");
+    else
+        gw_calibration_apply(c, &s->facts.comm);
+    return st;
 }
 
 gw_status gw_setup_ranks(gw_setup *s, gw_comm *comm, gw_diags *dg) {

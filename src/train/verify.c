@@ -232,17 +232,17 @@ static void list_expected(gw_verifier *r) {
 
 static void add_checks(gw_verifier *r, const gw_verify_pass *p) {
     const char *in = p->precision;
-    char name[64];
-    snprintf(name, sizeof name, "initial weights, %.24s", in);
+    char name[96];
+    snprintf(name, sizeof name, "initial weights, %s", in);
     gw_verify_add_check(r, r->weights_apart == 0, name, "%s",
                         r->weights_apart ? r->weights_text : "bit-equal to those of one rank");
     if (r->comm) {
-        snprintf(name, sizeof name, "replicas, %.24s", in);
+        snprintf(name, sizeof name, "replicas, %s", in);
         gw_verify_add_check(r, r->replica_faults == 0, name, "%s",
                             r->replica_faults ? r->replica_text : "bit-equal after each step");
     }
     if (r->finite) return;
-    snprintf(name, sizeof name, "finite, %.24s", in);
+    snprintf(name, sizeof name, "finite, %s", in);
     gw_verify_add_check(r, false, name, "a loss or a gradient norm is not finite");
 }
 
@@ -259,6 +259,7 @@ static void finish_pass(gw_verifier *r) {
         gw_verify_tensor *t = &p->tensors[i];
         t->name = gw_arena_strdup(&o->mem, t->name);
         p->max_difference = GW_MAX(p->max_difference, t->difference);
+        p->coarse += t->coarse;
         p->ok = p->ok && t->agrees;
     }
     if (o->npasses == 1) list_expected(r);
@@ -351,6 +352,7 @@ gw_status gw_verify_run(gw_runfile *rf, const gw_verify_opts *o, gw_comm *comm,
     if (out->made_up_data && gw_ranks_me(comm) == 0)
         gw_log_info("data.train is not given: verifying on made-up %s",
                     gw_runfile_has_images(rf) ? "images" : "tokens");
+    if (gw_ranks_me(comm) == 0) gw_runfile_note_idle(rf);
     GW_TRY(run_pass(rf, o, false, comm, out, dg));
     if (narrows(rf) || lossy(&rf->layout)) GW_TRY(run_pass(rf, o, true, comm, out, dg));
     return settle(out, comm, dg);

@@ -63,20 +63,22 @@ typedef struct gw_verify_tensor {
     double factor;            /* NaN: none fits */
     char why[GW_VERIFY_TEXT]; /* "" or what explains the difference */
     bool agrees;
+    bool coarse; /* agrees, but under a bound that a wrong tensor might keep to: not judged */
 } gw_verify_tensor;
 
 typedef struct gw_verify_pass {
-    char precision[48]; /* "float32", "bf16, gradient_wire int8" */
+    char precision[64]; /* "fp32", "bf16, gradients as int8" */
     bool own;           /* the run's precision and wires */
     gw_verify_tensor *tensors;
     int64_t ntensors;
     double max_difference;
+    int64_t coarse; /* tensors that are not judged */
     bool ok;
 } gw_verify_pass;
 
 /* An oracle. */
 typedef struct gw_verify_check {
-    char name[48];
+    char name[96];
     char text[200];
     bool ok;
 } gw_verify_check;
@@ -84,7 +86,7 @@ typedef struct gw_verify_check {
 typedef struct gw_verify_result {
     gw_arena mem;
     bool ok;
-    int64_t ranks, steps;
+    int64_t ranks, steps; /* one rank: only two runs of the same program are compared */
     bool made_up_data;
     const char *optimizer; /* "sgd, momentum 0.9, lr 0.1" */
     const char *layout;    /* "dp 4, zero 2, dp_replicate 2, micro-batches 3" */

@@ -27,6 +27,7 @@
 
 #include "base/arena.h"    /* gw_mem_alloc */
 #include "base/compiler.h" /* GW_MAX, GW_COUNT */
+#include "comm/parts.h"    /* gw_cut_flat */
 #include "comm/wire.h"     /* GW_WIRE_BLOCK */
 
 static double dot(const float *x, const float *y, int64_t n) {
@@ -225,17 +226,26 @@ static double codes(gw_wire w) {
     return 0;
 }
 
-double gw_verify_hop(gw_wire w, const float *x, int64_t n, int64_t shared, double largest) {
-    double steps = codes(w), s = 0, norm = gw_verify_norm(x, n);
-    if (norm == 0) return 0;
-    if (w == GW_WIRE_BF16) return 1.0 / 256;
-    if (steps == 0) return 0;
+/* Sum over elements of the square of their block's largest. */
+static double blocks(const float *x, int64_t n) {
+    double s = 0;
     for (int64_t at = 0; at < n; at += GW_WIRE_BLOCK) {
         double most = 0;
         int64_t end = GW_MIN(n, at + GW_WIRE_BLOCK);
         for (int64_t i = at; i < end; i++) most = GW_MAX(most, fabs((double)x[i]));
         s += (double)(end - at) * most * most;
     }
-    s += (double)GW_MIN(shared, n) * largest * largest;
+    return s;
+}
+
+double gw_verify_hop(gw_wire w, const float *x, int64_t n, int64_t shares) {
+    double steps = codes(w), s = 0, norm = gw_verify_norm(x, n);
+    if (norm == 0) return 0;
+    if (w == GW_WIRE_BF16) return 1.0 / 256;
+    if (steps == 0) return 0;
+    for (int64_t r = 0; r < shares; r++) {
+        gw_cut cut = gw_cut_flat(n, shares, r);
+        s += blocks(x + cut.first, cut.length);
+    }
     return sqrt(s) / steps / norm;
 }

@@ -42,9 +42,8 @@ bool gw_verify_own_pieces(const float *x, const float *const *parts, int np, con
 
 /* A bound on ||x' - x|| / ||x|| where x' is x after one hop over wire w (comm/wire.h): by the
  * largest value of each block of x; 2^-8 for bf16; 0 for wires without loss and for an x of zeros.
- * Tensors travel one after another, so a block at an edge of x (or of a rank's part of it) may hold
- * values of another: `shared` elements of x stand in such blocks, and `largest` is the largest
- * value there. */
-double gw_verify_hop(gw_wire w, const float *x, int64_t n, int64_t shared, double largest);
+ * Each of `shares` ranks encodes its own part of x (a balanced flat cut) by itself, so that is
+ * where blocks begin. */
+double gw_verify_hop(gw_wire w, const float *x, int64_t n, int64_t shares);
 
 #endif

@@ -15,11 +15,12 @@ typedef struct gw_verify_item {
     gw_vid in_layout;                                          /* GW_NONE: loss and norm */
     gw_vid in_reference, in_perturbed[GW_VERIFY_PERTURBED], v; /* v: AdamW's second moment of it */
     int64_t elems;
-    float *initial; /* of parameters: the weights at the start; rank 0 */
-    float *kept;    /* a gradient of step 1 that disagrees: the layout's; rank 0, else NULL */
-    double noise;   /* of the latest step: how far a reference is from itself, perturbed */
-    double spread;  /* sum of the norms of the ranks' contributions over that of the sum; >= 1 */
-    double wire;    /* gradients: what the wires may do to it, in the latest step */
+    float *initial;   /* of parameters: the weights at the start; rank 0 */
+    float *kept;      /* a gradient of step 1 that disagrees: the layout's; rank 0, else NULL */
+    double noise;     /* of the latest step: how far a reference is from itself, perturbed */
+    double spread;    /* sum of the norms of the ranks' contributions over that of the sum; >= 1 */
+    int64_t gradient; /* of a moment or a parameter: the item that is its gradient; else -1 */
+    double wire;      /* gradients: what the wires may do to it, in the latest step */
 } gw_verify_item;
 
 typedef struct gw_verifier {
@@ -41,9 +42,8 @@ typedef struct gw_verifier {
     int64_t nitems, most_elems;
     float *x, *y, *z;                                                  /* [most_elems]; rank 0 */
     double floor[GW_VERIFY_KIND_COUNT], typical[GW_VERIFY_KIND_COUNT]; /* divisor; median noise */
-    double largest[GW_VERIFY_KIND_COUNT];                              /* magnitude */
-    double weight_hop, largest_weight;                                 /* of the initial weights */
-    double most_wire;                                                  /* over gradients */
+    double weight_hop;                       /* of the initial weights: the largest */
+    double most_wire, wire_squares, squares; /* over gradients: the largest; for a mean by norm */
     int64_t kept_elems;
     int64_t replica_faults, weights_apart;
     char replica_text[120], weights_text[120];
@@ -52,6 +52,9 @@ typedef struct gw_verifier {
 
 /* Relative difference that float32 sums in another order may make (DESIGN, "Layouts agree"). */
 #define GW_VERIFY_BOUND 1e-5
+/* A tensor of zeros differs by 1, one of the wrong sign by 2. A bound from here on says too little
+ * to call a tensor right; it still calls one wrong. */
+#define GW_VERIFY_COARSE 0.5
 
 bool gw_verify_is_root(const gw_verifier *r);
 void gw_verify_add_check(gw_verifier *r, bool ok, const char *name, const char *fmt, ...)

@@ -7,6 +7,9 @@
 // is what it is divided by (a factor of two in an update of a thousandth would be invisible in the
 // weight).
 //
+// A bound of a half or more could be kept by a tensor that is plainly wrong (one of zeros differs
+// by 1): such a tensor is told apart as not judged. It can still be found wrong.
+//
 // The bound of a tensor has up to four parts, each with its reason:
 //
 //   1e-5       sums in another order, float32, over sequences of some hundred terms
@@ -88,6 +91,19 @@ static void add_item(gw_verifier *r, gw_vid v, const char *name, gw_verify_kind 
     r->most_elems = GW_MAX(r->most_elems, it->elems);
 }
 
+/* The item that is the gradient of parameter, or of moment, i ("wte" of "wte.m"); -1: none. */
+static int64_t gradient_of(const gw_verifier *r, int64_t i) {
+    const gw_verify_item *it = &r->items[i];
+    if (it->kind != GW_VERIFY_MOMENT && it->kind != GW_VERIFY_PARAMETER) return -1;
+    const char *dot = it->kind == GW_VERIFY_MOMENT ? strrchr(it->name, '.') : NULL;
+    size_t n = dot ? (size_t)(dot - it->name) : strlen(it->name);
+    for (int64_t k = 0; k < r->nitems; k++)
+        if (r->items[k].kind == GW_VERIFY_GRADIENT && strlen(r->items[k].name) == n &&
+            strncmp(r->items[k].name, it->name, n) == 0)
+            return k;
+    return -1;
+}
+
 void gw_verify_list_items(gw_verifier *r) {
     const gw_graph *g = gw_exec_graph(r->layout.x);
     r->items = gw_arena_new(&r->mem, gw_verify_item, g->values.count + 2);
@@ -100,6 +116,7 @@ void gw_verify_list_items(gw_verifier *r) {
         if (k != GW_VERIFY_KIND_COUNT)
             add_item(r, (gw_vid)v, gw_graph_str(g, g->values.items[v].name), k);
     }
+    for (int64_t i = 0; i < r->nitems; i++) r->items[i].gradient = gradient_of(r, i);
     if (!gw_verify_is_root(r)) return;
     r->x = gw_arena_new(&r->mem, float, r->most_elems);
     r->y = gw_arena_new(&r->mem, float, r->most_elems);
@@ -230,7 +247,6 @@ static gw_status find_floors(gw_verifier *r) {
         GW_TRY(read_item(r, &r->reference, it, it->in_reference, r->y));
         double norm = gw_verify_norm(r->y, it->elems);
         squares[it->kind] += isfinite(norm) ? norm * norm : 0;
-        r->largest[it->kind] = GW_MAX(r->largest[it->kind], largest_of(r->y, it->elems));
         n[it->kind] += (double)it->elems;
     }
     for (int k = 0; k < GW_VERIFY_KIND_COUNT; k++)
@@ -311,9 +327,9 @@ static double rounding(const gw_verifier *r, const gw_verify_item *it, double fl
     return update > 0 ? epsilon(r->setup.train.master) * weights / update : 0;
 }
 
-static double hop(const gw_verifier *r, gw_wire w, const float *x, const gw_verify_item *it,
-                  double largest) {
-    return gw_verify_hop(w, x, it->elems, 2 * r->setup.rf->layout.dp * GW_WIRE_BLOCK, largest);
+static double hop(const gw_verifier *r, gw_wire w, const float *x, const gw_verify_item *it) {
+    const gw_rf_layout *l = &r->setup.rf->layout;
+    return gw_verify_hop(w, x, it->elems, l->zero > 0 ? l->dp / l->dp_replicate : l->dp);
 }
 
 /* Weights as they travel, of the first order: once in each layer's forward and backward; and where
@@ -324,24 +340,49 @@ static double weight_wire(gw_verifier *r, const gw_verify_item *it, double floor
     double through = (double)(2 * r->setup.model.layers + 2) * r->weight_hop;
     if (it->kind != GW_VERIFY_PARAMETER || l->zero == 3) return through;
     double update = GW_MAX(gw_verify_norm(r->y, it->elems), floor);
-    double own = hop(r, l->weight_wire, it->initial, it, r->largest_weight);
+    double own = hop(r, l->weight_wire, it->initial, it);
     return through + (update > 0 ? own * gw_verify_norm(it->initial, it->elems) / update : 0);
 }
 
-/* What quantised wires may do. A gradient's hops (two, where hosts are crossed) are as large as the
- * ranks' contributions are beside their sum. What is made of gradients is off by what they are. */
+/* Hops of a contribution on its way into a sum: one where each rank sends each other its share, two
+ * where hosts or replicas are crossed or the sums travel back. */
+static int gradient_hops(const gw_verifier *r) {
+    const gw_rf_layout *l = &r->setup.rf->layout;
+    int64_t per_host = r->setup.facts.comm.per_host;
+    bool crosses = per_host > 0 && per_host < l->dp;
+    return l->zero > 0 && l->dp_replicate == 1 && !crosses ? 1 : 2;
+}
+
+/* What a step's gradient is off by, for what is made of it. AdamW squares gradients in its second
+ * moment, and its update is nearly their sign: a share of elements as large as the error is beside
+ * the gradient may be turned round, and the norm of those goes by the root of the share. */
+static double wire_of_gradient(const gw_verifier *r, const gw_verify_item *it) {
+    double own = it->gradient < 0 ? r->most_wire : r->items[it->gradient].wire;
+    if (!r->o->run_optimizer) return own;
+    return it->kind == GW_VERIFY_PARAMETER ? sqrt(r->most_wire) : 2 * r->most_wire;
+}
+
+/* What quantised wires may do. A gradient's hops are as large as the ranks' contributions are
+ * beside their sum; reduced after each micro-batch, the errors are many and independent. What is
+ * made of gradients is off by what they are, norm and loss by what all of them together are. */
 static double wires(gw_verifier *r, gw_verify_item *it, double floor) {
     const gw_rf_layout *l = &r->setup.rf->layout;
     double steps = (double)r->reference.step, weights = weight_wire(r, it, floor);
     if (it->kind == GW_VERIFY_GRADIENT) {
         double each = r->setup.train.layout.reduce_each ? (double)r->setup.rf->train.accumulate : 1;
-        double one = hop(r, l->gradient_wire, r->y, it, r->largest[GW_VERIFY_GRADIENT]);
-        it->wire = weights + 2 * each * it->spread * one;
+        double one = hop(r, l->gradient_wire, r->y, it), norm = gw_verify_norm(r->y, it->elems);
+        it->wire = weights + gradient_hops(r) * sqrt(each) * it->spread * one;
         r->most_wire = GW_MAX(r->most_wire, it->wire);
+        r->wire_squares += it->wire * norm * it->wire * norm;
+        r->squares += norm * norm;
         return it->wire * steps;
     }
     if (it->kind == GW_VERIFY_LOSS && steps < 2) return weights;
-    return (r->most_wire + weights) * steps;
+    if (it->kind == GW_VERIFY_LOSS || it->kind == GW_VERIFY_NORM) {
+        double all = r->squares > 0 ? sqrt(r->wire_squares / r->squares) : r->most_wire;
+        return (all + weights) * steps;
+    }
+    return (wire_of_gradient(r, it) + weights) * steps;
 }
 
 static double bound_of(gw_verifier *r, gw_verify_item *it, double floor) {
@@ -365,13 +406,15 @@ static void keep(gw_verifier *r, gw_verify_item *it) {
 static void note(gw_verifier *r, int64_t i, double difference, double bound) {
     gw_verify_tensor *e = &r->entries[i];
     gw_verify_item *it = &r->items[i];
-    bool agrees = difference <= bound;
+    bool agrees = difference <= bound, coarse = agrees && bound >= GW_VERIFY_COARSE;
+    bool first = e->bound == 0 || (e->coarse && !coarse); /* steps that judge come before others */
     bool worse = e->agrees && (!agrees || difference * e->bound >= e->difference * bound);
-    if (!worse && e->bound > 0) return;
+    if (!first && (!worse || coarse != e->coarse)) return;
     e->difference = difference;
     e->bound = bound;
     e->step = r->reference.step;
     e->agrees = agrees;
+    e->coarse = coarse;
     if (agrees) return;
     const gw_rf_layout *l = &r->setup.rf->layout;
     gw_verify_degrees d = {l->dp, l->zero > 0 ? l->dp_replicate : 1, r->setup.rf->train.accumulate};
@@ -393,19 +436,14 @@ static gw_status compare_item(gw_verifier *r, int64_t i) {
     return GW_OK;
 }
 
-/* From the initial weights, whose largest stands beside the rest in a bucket. */
+/* From the initial weights. */
 static void find_weight_hop(gw_verifier *r) {
     const gw_rf_layout *l = &r->setup.rf->layout;
-    double most = 0;
     if (!r->own || l->zero == 0 || l->weight_wire == GW_WIRE_SAME || r->reference.step > 1) return;
     for (int64_t i = 0; i < r->nitems; i++)
         if (r->items[i].initial)
-            most = GW_MAX(most, largest_of(r->items[i].initial, r->items[i].elems));
-    for (int64_t i = 0; i < r->nitems; i++)
-        if (r->items[i].initial)
-            r->weight_hop = GW_MAX(r->weight_hop,
-                                   hop(r, l->weight_wire, r->items[i].initial, &r->items[i], most));
-    r->largest_weight = most;
+            r->weight_hop =
+                GW_MAX(r->weight_hop, hop(r, l->weight_wire, r->items[i].initial, &r->items[i]));
 }
 
 static gw_status prepare(gw_verifier *r) {
@@ -420,7 +458,7 @@ static gw_status prepare(gw_verifier *r) {
 gw_status gw_verify_compare_step(gw_verifier *r) {
     gw_status st = gw_verify_is_root(r) ? prepare(r) : GW_OK;
     GW_TRY(gw_exec_agree(r->comm, st, NULL, "comparing a step", r->dg));
-    r->most_wire = 0;
+    r->most_wire = r->wire_squares = r->squares = 0;
     for (int gradients = 1; gradients >= 0; gradients--)
         for (int64_t i = 0; i < r->nitems; i++)
             if ((r->items[i].kind == GW_VERIFY_GRADIENT) == (gradients == 1))

@@ -23,6 +23,11 @@ const char *gw_verify_kind_name(gw_verify_kind k) {
     return "?";
 }
 
+/* One rank has no layout to be wrong. */
+static const char one_rank[] =
+    "one rank: there is no layout to compare; shown is only that two runs of it agree "
+    "(--ranks N compares N)";
+
 /* ---- order ---- */
 
 static double excess(const gw_verify_tensor *t) {
@@ -62,17 +67,43 @@ static void print_rows(const gw_verify_tensor *const *all, int64_t n, FILE *out)
     gw_table_free(t);
 }
 
+/* "gradient wte.weight", "loss". */
+static void print_what(const gw_verify_tensor *t, FILE *out) {
+    bool alone = t->kind == GW_VERIFY_LOSS || t->kind == GW_VERIFY_NORM;
+    fputs(gw_verify_kind_name(t->kind), out);
+    if (!alone) fprintf(out, " %s", t->name);
+}
+
+static void print_agreement(const gw_verify_pass *p, const gw_verify_tensor *const *all,
+                            FILE *out) {
+    int64_t judged = p->ntensors - p->coarse, worst = 0;
+    if (judged == 0) return;
+    fprintf(out, "%s: all %lld tensors agree", p->precision, (long long)judged);
+    while (worst < p->ntensors && all[worst]->coarse) worst++;
+    if (p->max_difference == 0) {
+        fputs(" exactly", out);
+    } else if (judged > 0) {
+        fputs("; the worst is ", out);
+        print_what(all[worst], out);
+        fprintf(out, ": %.2g of %.2g allowed", all[worst]->difference, all[worst]->bound);
+    }
+    fputc('\n', out);
+}
+
+static void print_coarse(const gw_verify_pass *p, FILE *out) {
+    if (p->coarse == 0) return;
+    fprintf(out,
+            "%s: %lld of %lld tensors not judged: too coarse for these wires, which may change "
+            "half of them\n",
+            p->precision, (long long)p->coarse, (long long)p->ntensors);
+}
+
 static void print_pass(const gw_verify_pass *p, int64_t most, FILE *out) {
     const gw_verify_tensor **all = sorted(p);
     int64_t bad = 0;
     while (bad < p->ntensors && !all[bad]->agrees) bad++;
     if (bad == 0) {
-        fprintf(out, "%s: all %lld tensors agree", p->precision, (long long)p->ntensors);
-        if (p->ntensors > 0)
-            fprintf(out, "; the worst is %s %s: %.2g of %.2g allowed",
-                    gw_verify_kind_name(all[0]->kind), all[0]->name, all[0]->difference,
-                    all[0]->bound);
-        fputc('\n', out);
+        print_agreement(p, all, out);
     } else {
         int64_t n = most > 0 && most < bad ? most : bad;
         fprintf(out, "%s: %lld of %lld tensors DISAGREE\n", p->precision, (long long)bad,
@@ -80,12 +111,15 @@ static void print_pass(const gw_verify_pass *p, int64_t most, FILE *out) {
         print_rows(all, n, out);
         if (n < bad) fprintf(out, "  and %lld more; --json has all\n", (long long)(bad - n));
     }
+    print_coarse(p, out);
     gw_mem_free(all);
 }
 
 void gw_verify_print(const gw_verify_result *r, int64_t most, FILE *out) {
-    fprintf(out, "%s against one rank, %lld steps, %s%s\n", r->layout, (long long)r->steps,
-            r->optimizer, r->made_up_data ? ", made-up data" : "");
+    fprintf(out, "%s against %s, %lld steps, %s%s\n", r->layout,
+            r->ranks > 1 ? "one rank" : "itself", (long long)r->steps, r->optimizer,
+            r->made_up_data ? ", made-up data" : "");
+    if (r->ranks == 1) fprintf(out, "%s\n", one_rank);
     for (int i = 0; i < r->nchecks; i++)
         fprintf(out, "%s: %s%s\n", r->checks[i].name,
                 r->checks[i].ok ? "" : "FAILS: ", r->checks[i].text);
@@ -118,6 +152,7 @@ static json_t *tensor_json(const gw_verify_pass *p, const gw_verify_tensor *t) {
     json_object_set_new(j, "factor", t->why[0] ? json_string(t->why) : json_null());
     json_object_set_new(j, "factor_value", real(t->factor));
     json_object_set_new(j, "agrees", json_boolean(t->agrees));
+    json_object_set_new(j, "judged", json_boolean(!t->coarse));
     return j;
 }
 
@@ -139,6 +174,7 @@ static json_t *passes_json(const gw_verify_result *r) {
         json_object_set_new(j, "precision", json_string(r->pass[i].precision));
         json_object_set_new(j, "pass", json_boolean(r->pass[i].ok));
         json_object_set_new(j, "max_relative_difference", real(r->pass[i].max_difference));
+        json_object_set_new(j, "not_judged", json_integer(r->pass[i].coarse));
         json_array_append_new(list, j);
     }
     return list;
@@ -166,6 +202,7 @@ json_t *gw_verify_json(const gw_verify_result *r) {
     json_object_set_new(j, "max_relative_difference", real(most));
     json_object_set_new(j, "layout", json_string(r->layout));
     json_object_set_new(j, "ranks", json_integer(r->ranks));
+    json_object_set_new(j, "note", r->ranks == 1 ? json_string(one_rank) : json_null());
     json_object_set_new(j, "steps", json_integer(r->steps));
     json_object_set_new(j, "optimizer", json_string(r->optimizer));
     json_object_set_new(j, "made_up_data", json_boolean(r->made_up_data));

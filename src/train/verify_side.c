@@ -58,8 +58,9 @@ gw_status gw_verify_data_open(const gw_setup *s, const gw_verify_data *given, gw
         o.shuffle = given->shuffle;
         return gw_tokens_open_memory(given->tokens, given->ends, given->documents, &o, out, dg);
     }
-    if (rf->data.train) return gw_tokens_open(rf->data.train, &o, out, dg);
-    return make_up(s, &o, a, out, dg);
+    if (!rf->data.train) return make_up(s, &o, a, out, dg);
+    GW_TRY(gw_runfile_check_prefix(rf, "data.train", rf->data.train, dg));
+    return gw_tokens_open(rf->data.train, &o, out, dg);
 }
 
 static bool has_images(const gw_verify_side *v) { return gw_runfile_has_images(v->setup->rf); }

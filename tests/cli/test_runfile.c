@@ -155,14 +155,15 @@ TEST(names_of_other_trainers_lead_to_keys) {
     const char *name, *key;
     int n = 0;
     for (; gw_runfile_alias(n, &name, &key); n++) {
-        CHECK_MSG(gw_rf_key_find(key) >= 0, "%s leads to %s, which is no key", name, key);
+        CHECK_MSG(!*key || gw_rf_key_find(key) >= 0, "%s leads to %s, which is no key", name, key);
         gw_str text = {0};
         gw_diags dg;
         gw_runfile rf;
         gw_diags_init(&dg);
         /* In a section that has no such key, where users of flat configurations put it. */
         gw_str_printf(&text, "model: {preset: gpt2}\ncheckpoint:\n  %s: 1\n", name);
-        CHECK_FAILS(parse(&rf, gw_str_c(&text), NULL, &dg), &dg, key);
+        CHECK_FAILS(parse(&rf, gw_str_c(&text), NULL, &dg), &dg,
+                    *key ? key : "a degree of 1 may be left out");
         CHECK_STR(dg.first->id, "config-unknown-key");
         CHECK_EQ(dg.first->where.line, 3);
         CHECK_EQ(dg.first->where.column, 3);
@@ -379,6 +380,53 @@ TEST(global_batch_and_accumulate_say_the_same) {
 }
 
 /* Core schema of YAML 1.2.2, section 10.3.2. */
+/* The ranks are known before the batch is judged. */
+TEST(a_batch_is_judged_for_the_ranks_there_are) {
+    static const char text[] = LLAMA "train: {global_batch: 8, micro_batch: 2, accumulate: 2}\n";
+    gw_runfile rf;
+    gw_diags dg;
+    gw_diags_init(&dg);
+    CHECK_OK(gw_runfile_parse_for(&rf, "r", text, sizeof text - 1, NULL, 0, 2, &dg), &dg);
+    CHECK_EQ(rf.layout.dp, 2);
+    gw_runfile_release(&rf);
+    CHECK_FAILS(gw_runfile_parse_for(&rf, "r", text, sizeof text - 1, NULL, 0, 3, &dg), &dg,
+                "dp 3 = 12");
+    CHECK_EQ(dg.nerrors, 1);
+    gw_runfile_release(&rf);
+    gw_diags_release(&dg);
+}
+
+/* "auto" is what a key is that is not given: it may stand anywhere. */
+TEST(auto_is_never_without_effect) {
+    gw_runfile rf;
+    gw_diags dg;
+    gw_diags_init(&dg);
+    CHECK_OK(parse(&rf, LLAMA "layout: {prefetch: auto, reshard_after_forward: auto}\n", NULL, &dg),
+             &dg);
+    gw_runfile_release(&rf);
+    CHECK_FAILS(parse(&rf, LLAMA, "layout.prefetch=2", &dg), &dg, "layout.zero is 3");
+    gw_runfile_release(&rf);
+    gw_diags_release(&dg);
+}
+
+/* A run file for many ranks runs on one, and what does nothing there is named. */
+TEST(layout_keys_that_one_rank_ignores_are_named) {
+    static const char text[] =
+        LLAMA "layout: {zero: 1, gradient_wire: int8, dp_replicate: 1, timeout: 9, reduce: auto}\n";
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        gw_runfile rf;
+        gw_diags dg;
+        gw_str keys = {0};
+        gw_diags_init(&dg);
+        CHECK_OK(gw_runfile_parse_for(&rf, "r", text, sizeof text - 1, NULL, 0, ranks, &dg), &dg);
+        gw_runfile_idle_keys(&rf, &keys);
+        CHECK_STR(gw_str_c(&keys), ranks == 1 ? "layout.zero, layout.gradient_wire" : "");
+        gw_str_release(&keys);
+        gw_runfile_release(&rf);
+        gw_diags_release(&dg);
+    }
+}
+
 TEST(scalars_are_those_of_yaml_1_2) {
     static const struct {
         const char *text;

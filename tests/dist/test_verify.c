@@ -73,6 +73,53 @@ TEST(a_missing_reduce_scatter_is_named) {
     }
 }
 
+/* ---- wires that round ---- */
+
+static const gw_verify_tensor *of_pass(const rig *r, int pass, gw_verify_kind kind,
+                                       const char *name) {
+    for (int64_t i = 0; i < r->out.pass[pass].ntensors; i++) {
+        const gw_verify_tensor *t = &r->out.pass[pass].tensors[i];
+        if (t->kind == kind && strcmp(t->name, name) == 0) return t;
+    }
+    return NULL;
+}
+
+/* A tensor of zeros differs by 1: no bound that calls a tensor right may be near that. */
+TEST(a_tensor_that_is_judged_could_not_be_zero) {
+    static const char *const wires[] = {"bf16", "int8", "int4"};
+    for (int w = 0; w < 3; w++) {
+        int64_t coarse = 0;
+        rig r = rig_make("llama", 2);
+        rig_set(&r, "layout.zero=2");
+        rig_set(&r, "layout.gradient_wire=%s", wires[w]);
+        rig_passes(&r);
+        const gw_verify_pass *p = &r.out.pass[1];
+        for (int64_t i = 0; i < p->ntensors; i++) {
+            const gw_verify_tensor *t = &p->tensors[i];
+            coarse += t->coarse;
+            CHECK_MSG(t->coarse || t->bound < 0.5, "%s: %s %g", wires[w], t->name, t->bound);
+            CHECK_MSG(!t->coarse || t->bound >= 0.5, "%s: %s %g", wires[w], t->name, t->bound);
+        }
+        CHECK_EQ(coarse, p->coarse);
+        CHECK_MSG(w == 2 || coarse == 0, "%s: %lld not judged", wires[w], (long long)coarse);
+        CHECK_MSG(p->coarse < p->ntensors, "%s: nothing is judged", wires[w]);
+        rig_release(&r);
+    }
+}
+
+TEST(a_missing_reduction_shows_over_int8_too) {
+    gw_verify_hooks h = {.mutate = drop_target};
+    rig r = one_by_one(2, 1, &h);
+    rig_set(&r, "layout.gradient_wire=int8");
+    rig_verify(&r);
+    CHECK_EQ(r.out.npasses, 2);
+    const gw_verify_tensor *t = of_pass(&r, 1, GW_VERIFY_GRADIENT, TARGET);
+    CHECK(t && !t->agrees && !t->coarse);
+    static const char name[] = "initial weights, fp32, gradients as int8"; /* not cut short */
+    CHECK_STR(rig_check(&r, name)->name, name);
+    rig_release(&r);
+}
+
 /* ---- wrong constants ---- */
 
 static void reduce_twice(gw_graph *g, int64_t rank, void *user) {

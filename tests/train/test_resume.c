@@ -521,7 +521,8 @@ TEST(a_fixed_loss_scale_that_overflows_is_said_to_be_fixed) {
     int n = 0;
     for (; st == GW_OK && n < 2 * GW_SCALE_FIXED_PATIENCE; n++) st = gw_session_step(&s, &r, &dg);
     CHECK_EQ(n, GW_SCALE_FIXED_PATIENCE);
-    CHECK_FAILS(st, &dg, "precision.loss_scale is fixed at");
+    CHECK_FAILS(st, &dg,
+                "20 batches in a row overflowed float16 at the fixed precision.loss_scale");
     CHECK(strstr(dg.last->hint, "no checkpoint was saved yet"));
     close_session(&s, &rf);
     gw_diags_release(&dg);

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# timeout: 120
+# timeout: 240
 # One signal finishes the step, saves and exits 3; the run continues from there. Two signals end it at once.
 set -eu
 [ -x "$GW_BIN" ] || { echo "no program in GW_BIN"; exit 77; }
@@ -83,3 +83,56 @@ kill -INT $pid; sleep 0.3; kill -INT $pid
 code=0; wait $pid || code=$?
 [ $code -eq 130 ] || { echo "exit $code after two signals, not 130"; cat two.log; exit 1; }
 [ ! -d two/checkpoints ]
+
+# Several ranks: what one process or the whole group gets is one request, the second ends all at once, and nobody
+# reports a fault. `setsid` makes the program lead a group of its own, as a shell's job does.
+if [ "$(nproc)" -lt 2 ]; then exit 0; fi
+sed -i 's/accumulate: 400/global_batch: 4800/' slow.yaml
+last_rank() { # by its name; the parent's list of children may lack one while they run
+    for d in /proc/[0-9]*; do
+        if grep -qx gradwright:2 "$d/comm" 2> /dev/null && grep -q "^PPid:[[:space:]]*$1\$" "$d/status" 2> /dev/null; then
+            echo "${d#/proc/}"
+        fi
+    done
+}
+several() { # WANT, then pairs of SIGNAL TARGET (p: the parent, g: its group, r: a rank) or a pause in seconds
+    want=$1; what=$*; shift
+    rm -rf many
+    setsid "$GW_BIN" train slow.yaml --ranks 3 --out many > many.out 2> many.log & pid=$!
+    i=0; while ! grep -q "writing to" many.log; do i=$((i + 1)); [ $i -lt 600 ] || exit 1; sleep 0.1; done
+    sleep 0.3
+    while [ $# -gt 0 ]; do
+        case $1 in
+        [0-9]*) sleep "$1"; shift; continue ;;
+        esac
+        case $2 in
+        p) kill -"$1" "$pid" ;;
+        g) python3 -c "import os, signal; os.killpg($pid, signal.SIG$1)" ;;
+        r) kill -"$1" "$(last_rank "$pid")" ;;
+        esac
+        shift 2
+    done
+    code=0; wait $pid || code=$?
+    if [ $code -ne "$want" ] || grep -qE "error|corrupt|killed" many.log ||
+        [ "$(grep -c "finishing this step" many.log)" -ne 1 ]; then
+        echo "$what: exit $code"; cat many.log; exit 1
+    fi
+    [ ! -d many/checkpoints ] || { echo "$what: saved"; exit 1; }
+}
+several 143 TERM p 0.1 TERM p
+several 130 INT g 0.1 INT g
+several 130 INT p 0.8 INT r
+several 143 HUP p 0.1 HUP p 0.1 TERM p
+
+# One signal saves, and the program is known by its name.
+sed -i 's/global_batch: 4800/global_batch: 48/' slow.yaml
+for i in 1 2 3; do
+    rm -rf many
+    "$GW_BIN" train slow.yaml --ranks 3 --out many > many.out 2> many.log & pid=$!
+    wait_for_steps many $pid
+    grep -qx gradwright /proc/$pid/comm || { echo "the program is called $(cat /proc/$pid/comm)"; exit 1; }
+    [ -n "$(last_rank $pid)" ] || { echo "no process is called gradwright:2"; exit 1; }
+    kill -TERM $pid
+    code=0; wait $pid || code=$?
+    if [ $code -ne 3 ] || grep -q corrupt many.log; then echo "exit $code"; cat many.log; exit 1; fi
+done
