@@ -302,6 +302,7 @@ static void finish(run *x, gw_status s) {
 }
 
 static void rank_main(void) {
+    setvbuf(stderr, NULL, _IOLBF, 4096); /* lines of several ranks stay whole, as in the program */
     const char *scenario = getenv("GW_DIST");
     run x = {.odd_one = (int)number_or("GW_DIST_RANK", 1),
              .kind = kind_named(getenv("GW_DIST_KIND")),
