@@ -363,17 +363,28 @@ static gw_status steps(run *r) {
 
 /* ---- after the run ---- */
 
+/* No step was taken, and what the run had to report stands there: figures of nothing would replace
+ * it. */
+static bool told_already(run *r, const char *name) {
+    return r->s.step == r->first_step && gw_path_exists(in_dir(r, name));
+}
+
 /* trace.json, or trace-rank-K.json of several. */
 static gw_status write_trace(run *r) {
     const char *name = "trace.json";
     if (r->opts->comm)
         name = gw_arena_printf(&r->mem, "trace-rank-%d.json", gw_comm_rank(r->opts->comm));
+    if (told_already(r, name)) return GW_OK;
     return gw_report_trace(&r->s, in_dir(r, name), r->dg);
 }
 
 static gw_status write_reports(run *r, json_t **summary) {
     gw_history h;
     if (!leads(r)) return GW_OK;
+    if (told_already(r, "summary.json")) {
+        *summary = json_load_file(in_dir(r, "summary.json"), 0, NULL);
+        return GW_OK;
+    }
     GW_TRY(gw_metrics_read(in_dir(r, "metrics.jsonl"), &r->mem, &h, r->dg));
     gw_report_facts f = gw_report_facts_of(&r->s, &h, r->opts->out_dir, &r->mem);
     f.seconds = (double)(gw_clock_ns() - r->begun_ns) * 1e-9;
