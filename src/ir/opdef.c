@@ -16,6 +16,10 @@
 
 #include "base/panic.h" /* gw_panic, GW_ASSERT */
 
+bool gw_op_is(const gw_graph *g, const gw_op *o, const char *name) {
+    return strcmp(gw_op_def(g, o)->name, name) == 0;
+}
+
 int gw_optable_find(const gw_optable *t, const char *name) {
     for (int i = 0; i < t->count; i++)
         if (strcmp(t->ops[i]->name, name) == 0) return i;

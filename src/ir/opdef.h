@@ -175,6 +175,9 @@ typedef struct gw_optable {
 static inline const gw_opdef *gw_op_def(const gw_graph *g, const gw_op *o) {
     return g->table->ops[o->code];
 }
+/* Is the op called `name`? For the few ops that a pass or the executor inserts itself and has to
+ * know again; what an op means is asked of its descriptor. */
+bool gw_op_is(const gw_graph *g, const gw_op *o, const char *name);
 /* Code by name, or -1. */
 int gw_optable_find(const gw_optable *t, const char *name);
 /* The input that output `out` accumulates into (index), or -1 when the op has none there. The input

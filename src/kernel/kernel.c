@@ -41,19 +41,18 @@ const gw_kernel *gw_kernel_choose(const gw_graph *g, const gw_op *o, const gw_ma
     return &gw_kernel_reference;
 }
 
-static void bind_one(gw_tensor *t, const gw_graph *g, gw_vid v, void *data, int64_t rank) {
+gw_tensor gw_tensor_of(const gw_graph *g, gw_vid v, void *data, int64_t rank) {
     const gw_type *type = gw_type_of(g, v);
-    t->data = data;
-    t->dtype = (gw_dtype)type->dtype;
-    t->elems = gw_type_local_elems(type, &g->mesh, rank);
-    t->first = gw_type_flat_first(type, &g->mesh, rank);
+    gw_tensor t = {.data = data, .dtype = (gw_dtype)type->dtype, .ndim = type->ndim};
+    t.elems = gw_type_local_elems(type, &g->mesh, rank);
+    t.first = gw_type_flat_first(type, &g->mesh, rank);
     if (type->flat) {
-        t->ndim = 1;
-        t->dims[0] = t->elems;
-        return;
+        t.ndim = 1;
+        t.dims[0] = t.elems;
+        return t;
     }
-    t->ndim = type->ndim;
-    for (int i = 0; i < t->ndim; i++) t->dims[i] = gw_type_local_dim(type, i, &g->mesh, rank);
+    for (int i = 0; i < t.ndim; i++) t.dims[i] = gw_type_local_dim(type, i, &g->mesh, rank);
+    return t;
 }
 
 void gw_kargs_bind(gw_kargs *k, const gw_graph *g, const gw_op *o, gw_tensor *in, gw_tensor *out,
@@ -66,12 +65,10 @@ void gw_kargs_bind(gw_kargs *k, const gw_graph *g, const gw_op *o, gw_tensor *in
     k->out = out;
     for (int i = 0; i < k->nin; i++) {
         gw_vid v = gw_op_in(g, o, i);
-        in[i] = (gw_tensor){0};
-        if (v != GW_NONE) bind_one(&in[i], g, v, ptr(user, v), rank);
+        in[i] = v == GW_NONE ? (gw_tensor){0} : gw_tensor_of(g, v, ptr(user, v), rank);
     }
     for (int i = 0; i < k->nout; i++) {
         gw_vid v = gw_op_out(g, o, i);
-        out[i] = (gw_tensor){0};
-        bind_one(&out[i], g, v, ptr(user, v), rank);
+        out[i] = gw_tensor_of(g, v, ptr(user, v), rank);
     }
 }

@@ -60,6 +60,8 @@ const gw_kernel *gw_kernel_at(int i);
 /* Calls the op descriptor's reference function; workspace none. */
 extern const gw_kernel gw_kernel_reference;
 
+/* A value as a kernel of `rank` sees it: dense, local; a flat part as one dimension. */
+gw_tensor gw_tensor_of(const gw_graph *g, gw_vid v, void *data, int64_t rank);
 /* Fills nin/nout tensors of an op from bound pointers: ptr(v) gives the bytes of a value. Local
  * shapes of rank `rank`. The arrays hold at least op->nin / op->nout entries. */
 void gw_kargs_bind(gw_kargs *k, const gw_graph *g, const gw_op *o, gw_tensor *in, gw_tensor *out,

@@ -55,7 +55,7 @@ static bool is_collective(const gw_graph *g, gw_oid i) {
 }
 
 static bool is_named(const gw_graph *g, gw_oid i, const char *name) {
-    return strcmp(gw_op_def(g, &g->ops.items[i])->name, name) == 0;
+    return gw_op_is(g, &g->ops.items[i], name);
 }
 
 static bool is_backward(const gw_op *o) {

@@ -71,22 +71,18 @@ typedef struct sharder {
 
 /* ---- what the ops tell beforehand ---- */
 
-static bool is_named(const gw_graph *g, const gw_op *o, const char *name) {
-    return strcmp(gw_op_def(g, o)->name, name) == 0;
-}
-
 static void look_at_op(sharder *s, const gw_op *o) {
     const gw_graph *g = s->src;
     bool optimizer = gw_op_def(g, o)->traits & GW_OP_OPTIMIZER;
     if (optimizer) s->finished[gw_op_in(g, o, 1)] = s->gradient[gw_op_in(g, o, 1)] = true;
     if (optimizer) s->updated[gw_op_in(g, o, 0)] = true;
-    if (is_named(g, o, "sqnorm")) s->finished[gw_op_in(g, o, 0)] = true;
+    if (gw_op_is(g, o, "sqnorm")) s->finished[gw_op_in(g, o, 0)] = true;
     for (int k = 2; optimizer && k < (int)o->nin; k++)
         if (gw_op_in(g, o, k) != GW_NONE) s->optimizer_state[gw_op_in(g, o, k)] = true;
     for (int k = 0; k < (int)o->nout; k++) {
         int acc = gw_op_accumulator(g, o, k);
         gw_vid v = acc < 0 ? GW_NONE : gw_op_in(g, o, acc);
-        if (v != GW_NONE) s->zero[v] = is_named(g, o, "accumulate") ? ZERO_HOME : ZERO_PARTIAL;
+        if (v != GW_NONE) s->zero[v] = gw_op_is(g, o, "accumulate") ? ZERO_HOME : ZERO_PARTIAL;
         gw_vid out = gw_op_out(g, o, k);
         if (g->values.items[out].name != 0 && g->values.items[out].role != GW_ROLE_GRAD)
             s->finished[out] = true;
@@ -266,7 +262,7 @@ static bool is_accumulator(const gw_graph *g, const gw_op *o, int in) {
 static bool wants_part(const sharder *s, const gw_op *o, int k) {
     if (s->opts->layout.zero < 1 || !s->shard) return false;
     if (gw_op_def(s->src, o)->traits & GW_OP_OPTIMIZER) return k < 2;
-    return is_named(s->src, o, "carry") && s->updated[gw_op_in(s->src, o, 0)];
+    return gw_op_is(s->src, o, "carry") && s->updated[gw_op_in(s->src, o, 0)];
 }
 
 /* Input k of op o, in a placement that the op takes. */
@@ -274,7 +270,7 @@ static gw_vid take_input(sharder *s, const gw_op *o, int k) {
     gw_vid v = gw_op_in(s->src, o, k), x = s->map[v];
     const gw_opdef *def = gw_op_def(s->src, o);
     gw_type t = *gw_type_of(s->dst, x);
-    if (is_named(s->src, o, "zeros")) return x; /* looks at the type alone */
+    if (gw_op_is(s->src, o, "zeros")) return x; /* looks at the type alone */
     if (!(def->traits & GW_OP_FLAT) && t.flat) return whole_for(s, v, o);
     if (o->rate == GW_RATE_MB && is_away(s, x)) return whole_for(s, v, o);
     bool linear = (def->traits & GW_OP_LINEAR) || is_accumulator(s->src, o, k);
@@ -285,7 +281,7 @@ static gw_vid take_input(sharder *s, const gw_op *o, int k) {
         make_flat(s, &t);
         return s->map[v] = conversion(s, "slice", x, &t, 0, true);
     }
-    if (is_named(s->src, o, "accumulate") && k == 0) {
+    if (gw_op_is(s->src, o, "accumulate") && k == 0) {
         const gw_type *acc = gw_type_of(s->dst, s->map[gw_op_in(s->src, o, 1)]);
         if (t.psum != acc->psum || t.flat != acc->flat) {
             s->dst->values.items[x].cause = GW_CAUSE_COMMUNICATION;
@@ -353,7 +349,7 @@ static gw_status apply_flat(sharder *s, const gw_op *o, const gw_op *from, gw_di
     if (!axes) return GW_OK;
     for (int k = 0; k < (int)o->nin; k++) {
         const gw_type *t = gw_op_in(g, o, k) == GW_NONE ? NULL : gw_type_of(g, gw_op_in(g, o, k));
-        if (t && t->ndim > 0 && t->flat_axes != axes && !is_named(s->src, from, "zeros"))
+        if (t && t->ndim > 0 && t->flat_axes != axes && !gw_op_is(s->src, from, "zeros"))
             return refuse(s, from, "some operands are flat parts and some are not", dg);
     }
     for (int k = 0; k < (int)o->nout; k++) {
@@ -451,7 +447,7 @@ static void finish(sharder *s, const gw_op *o, gw_vid v) {
 /* Weights cast for the whole step are gathered at once, unless parameters are sharded. */
 static void gather_cast(sharder *s, const gw_op *o) {
     gw_vid v = gw_op_out(s->src, o, 0);
-    if (!is_named(s->src, o, "cast") || o->rate != GW_RATE_STEP || s->opts->layout.zero >= 3)
+    if (!gw_op_is(s->src, o, "cast") || o->rate != GW_RATE_STEP || s->opts->layout.zero >= 3)
         return;
     if (!gw_type_of(s->dst, s->map[v])->flat) return;
     set_frame(s, o, (gw_phase)o->phase, GW_RATE_STEP);
@@ -464,7 +460,7 @@ static void gather_cast(sharder *s, const gw_op *o) {
 /* Weights cast for the whole step wait elsewhere, if parameters do. */
 static void spill_cast(sharder *s, const gw_op *o) {
     gw_mem mem = s->opts->layout.parameter_mem;
-    if (!is_named(s->src, o, "cast") || o->rate != GW_RATE_STEP || mem == GW_MEM_DEVICE) return;
+    if (!gw_op_is(s->src, o, "cast") || o->rate != GW_RATE_STEP || mem == GW_MEM_DEVICE) return;
     gw_vid v = gw_op_out(s->src, o, 0), y = s->map[v];
     set_frame(s, o, (gw_phase)o->phase, GW_RATE_STEP);
     s->map[v] = copy(s, "spill", y, GW_NONE, mem);
@@ -513,7 +509,7 @@ static gw_status place_op(sharder *s, gw_oid i, gw_diags *dg) {
     gw_mem_free(now);
     GW_TRY(st);
     GW_TRY(place_outputs(s, id, o, dg));
-    if (is_named(s->src, o, "zeros"))
+    if (gw_op_is(s->src, o, "zeros"))
         place_zeros(s, gw_op_out(s->src, o, 0), gw_op_out(s->dst, &s->dst->ops.items[id], 0));
     for (int k = 0; k < (int)o->nout; k++)
         if (s->finished[gw_op_out(s->src, o, k)]) finish(s, o, gw_op_out(s->src, o, k));

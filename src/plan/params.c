@@ -51,12 +51,11 @@ static weight_copy *find_copies(const gw_graph *g, gw_arena *mem) {
         const gw_op *o = &g->ops.items[i];
         if (o->nin < 1 || o->nout != 1 || gw_op_in(g, o, 0) == GW_NONE) continue;
         gw_vid in = gw_op_in(g, o, 0), out = gw_op_out(g, o, 0);
-        if (strcmp(gw_op_def(g, o)->name, "cast") == 0) in = root_of(g, in);
-        bool gathered_once = strcmp(gw_op_def(g, o)->name, "all_gather") == 0 &&
-                             o->rate == GW_RATE_STEP && of[in] != GW_NONE;
+        if (gw_op_is(g, o, "cast")) in = root_of(g, in);
+        bool gathered_once =
+            gw_op_is(g, o, "all_gather") && o->rate == GW_RATE_STEP && of[in] != GW_NONE;
         bool cast = is_leaf(g, in, GW_ROLE_PARAM) && copy[in].bytes == 0 &&
-                    g->values.items[in].cause == GW_CAUSE_OPTIMIZER &&
-                    strcmp(gw_op_def(g, o)->name, "cast") == 0;
+                    g->values.items[in].cause == GW_CAUSE_OPTIMIZER && gw_op_is(g, o, "cast");
         if (!gathered_once && !cast) continue;
         of[out] = cast ? in : of[in];
         copy[of[out]] = (weight_copy){elem_bytes(g, out), out};

@@ -79,10 +79,6 @@ const gw_graph *gw_exec_graph(const gw_exec *x) { return &x->g; }
 
 int64_t gw_exec_rank(const gw_exec *x) { return x->rank; }
 
-int64_t gw_exec_first(const gw_exec *x, gw_vid v) {
-    return gw_type_flat_first(gw_type_of(&x->g, v), &x->g.mesh, x->rank);
-}
-
 void *gw_exec_ptr(const gw_exec *x, gw_vid v) {
     gw_vid root = gw_value_root(&x->g, v);
     int64_t offset = x->g.values.items[root].offset;
@@ -104,17 +100,7 @@ gw_vid gw_exec_find(const gw_exec *x, const char *name) {
 }
 
 gw_tensor gw_exec_tensor(const gw_exec *x, gw_vid v) {
-    const gw_type *t = gw_type_of(&x->g, v);
-    gw_tensor r = {.data = gw_exec_ptr(x, v), .dtype = (gw_dtype)t->dtype, .ndim = t->ndim};
-    r.elems = gw_type_local_elems(t, &x->g.mesh, x->rank);
-    r.first = gw_exec_first(x, v);
-    if (t->flat) {
-        r.ndim = 1;
-        r.dims[0] = r.elems;
-        return r;
-    }
-    for (int i = 0; i < t->ndim; i++) r.dims[i] = gw_type_local_dim(t, i, &x->g.mesh, x->rank);
-    return r;
+    return gw_tensor_of(&x->g, v, gw_exec_ptr(x, v), x->rank);
 }
 
 static void *named_bytes(const gw_exec *x, const char *name, int64_t n) {
@@ -291,7 +277,7 @@ static bool is_special(gw_exec *x, gw_oid i) {
         bind_copy(x, i);
         return true;
     }
-    if (strcmp(gw_op_def(&x->g, o)->name, "slice") != 0) return false;
+    if (!gw_op_is(&x->g, o, "slice")) return false;
     gw_vid in = gw_value_root(&x->g, gw_op_in(&x->g, o, 0));
     if (gw_value_root(&x->g, gw_op_out(&x->g, o, 0)) != in) return false;
     x->ops[i].what = OP_NOTHING;
@@ -529,7 +515,7 @@ static bool finite_tensor(const gw_tensor *t) {
 /* Runs op i with a look at what it reads and makes. `zeros` reads a shape, not numbers. */
 static gw_status run_op_checked(gw_exec *x, gw_oid i, bool *ok, gw_diags *dg) {
     const gw_kargs *a = &x->ops[i].args;
-    bool reads = strcmp(gw_op_def(&x->g, &x->g.ops.items[i])->name, "zeros") != 0;
+    bool reads = !gw_op_is(&x->g, &x->g.ops.items[i], "zeros");
     *ok = true;
     for (int k = 0; k < a->nin && *ok && reads; k++) *ok = finite_tensor(&a->in[k]);
     if (!*ok && !x->comm) return GW_OK;

@@ -63,9 +63,6 @@ gw_vid gw_exec_find(const gw_exec *x, const char *name);
  * this rank's part inside the whole. */
 void *gw_exec_ptr(const gw_exec *x, gw_vid v);
 gw_tensor gw_exec_tensor(const gw_exec *x, gw_vid v);
-/* Index in the flattened whole of the first element this rank holds; 0 of a value that is not flat.
- */
-int64_t gw_exec_first(const gw_exec *x, gw_vid v);
 int64_t gw_exec_rank(const gw_exec *x);
 /* Copies into / out of a value by name; sizes must agree (a bug otherwise). Absent or unused: no
  * effect, false. */

@@ -95,6 +95,19 @@ int64_t local_bytes(const gw_graph *g, gw_vid v) {
     return gw_type_local_bytes(gw_type_of(g, v), &g->mesh, 0);
 }
 
+state_bytes count_state_bytes(const gw_graph *g) {
+    state_bytes b = {0};
+    for (int64_t v = 0; v < g->values.count; v++) {
+        const gw_value *x = &g->values.items[v];
+        if (x->tie != GW_NONE) continue;
+        int64_t n = local_bytes(g, (gw_vid)v);
+        if (x->cause == GW_CAUSE_WEIGHTS) b.weights += n;
+        if (x->cause == GW_CAUSE_GRADIENTS) b.gradients += n;
+        if (x->cause == GW_CAUSE_OPTIMIZER) b.optimizer += n;
+    }
+    return b;
+}
+
 const char *op_name(const gw_graph *g, const gw_op *o) { return gw_op_def(g, o)->name; }
 
 bool is_op(const gw_graph *g, const gw_op *o, const char *name) {

@@ -36,6 +36,11 @@ gw_status program_try(program *p, const char *last, gw_graph *g, gw_compile_repo
 
 /* ---- reading graphs ---- */
 int64_t local_bytes(const gw_graph *g, gw_vid v);
+/* Bytes of weights, gradients and optimizer states on rank 0, each owner of memory once. */
+typedef struct state_bytes {
+    int64_t weights, gradients, optimizer;
+} state_bytes;
+state_bytes count_state_bytes(const gw_graph *g);
 const char *op_name(const gw_graph *g, const gw_op *o);
 bool is_op(const gw_graph *g, const gw_op *o, const char *name);
 const char *value_name(const gw_graph *g, gw_vid v);

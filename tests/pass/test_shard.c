@@ -21,23 +21,6 @@ static void lay_out(program *p, int zero, int dp, int replicate) {
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-typedef struct state_bytes {
-    int64_t weights, gradients, optimizer;
-} state_bytes;
-
-static state_bytes measured(const gw_graph *g) {
-    state_bytes b = {0};
-    for (int64_t v = 0; v < g->values.count; v++) {
-        const gw_value *x = &g->values.items[v];
-        if (x->tie != GW_NONE) continue;
-        int64_t n = local_bytes(g, (gw_vid)v);
-        if (x->cause == GW_CAUSE_WEIGHTS) b.weights += n;
-        if (x->cause == GW_CAUSE_GRADIENTS) b.gradients += n;
-        if (x->cause == GW_CAUSE_OPTIMIZER) b.optimizer += n;
-    }
-    return b;
-}
-
 /* The table, tensor by tensor: a part is the ceiling, of the rank that holds most. */
 static state_bytes table(const program *p, int zero, int n, bool mixed) {
     state_bytes b = {0};
@@ -62,7 +45,7 @@ TEST(state_bytes_are_those_of_the_zero_table) {
                 if (mixed) p.opts.compute = p.opts.gradients = GW_BF16;
                 gw_graph g;
                 program_make(&p, NULL, &g, NULL);
-                state_bytes have = measured(&g), want = table(&p, zero, n, mixed);
+                state_bytes have = count_state_bytes(&g), want = table(&p, zero, n, mixed);
                 CHECK_EQ(have.weights, want.weights);
                 CHECK_EQ(have.gradients, want.gradients);
                 CHECK_EQ(have.optimizer, want.optimizer);
@@ -105,7 +88,6 @@ TEST(wire_bytes_are_those_of_theory) {
                 if (zero == 0) want = 2 * once * reduces;
                 if (zero == 1) want = each && k > 1 ? 2 * once * k + once : 2 * once;
                 if (zero == 2) want = once * reduces + once;
-                /* the last norm's gain and the head are gathered once each in F or BW, see below */
                 if (zero == 3) want = once * reduces + 2 * once * k;
                 int64_t have = payload_times_n(&g, N);
                 if (zero == 3) { /* the head is one op of forward and backward: gathered once */
@@ -128,7 +110,7 @@ TEST(hybrid_shards_within_and_copies_across) {
         lay_out(&p, zero, 12, 3);
         gw_graph g;
         program_make(&p, NULL, &g, NULL);
-        state_bytes have = measured(&g), want = table(&p, zero, 4, false);
+        state_bytes have = count_state_bytes(&g), want = table(&p, zero, 4, false);
         CHECK_EQ(have.optimizer, want.optimizer);
         CHECK_EQ(have.weights, want.weights);
         CHECK_EQ(have.gradients, want.gradients);

@@ -6,24 +6,6 @@
 #include "../harness.h"
 #include "programs.h"
 
-typedef struct bytes_by {
-    int64_t weights, gradients, optimizer;
-} bytes_by;
-
-/* Bytes of weights, gradients and optimizer states, each owner of memory once. */
-static bytes_by count_bytes(const gw_graph *g) {
-    bytes_by b = {0};
-    for (int64_t v = 0; v < g->values.count; v++) {
-        const gw_value *x = &g->values.items[v];
-        if (x->tie != GW_NONE) continue;
-        int64_t n = local_bytes(g, (gw_vid)v);
-        if (x->cause == GW_CAUSE_WEIGHTS) b.weights += n;
-        if (x->cause == GW_CAUSE_GRADIENTS) b.gradients += n;
-        if (x->cause == GW_CAUSE_OPTIMIZER) b.optimizer += n;
-    }
-    return b;
-}
-
 typedef struct precision {
     gw_dtype compute, gradients, master, moments;
     int weights, grads, optimizer; /* bytes a parameter */
@@ -55,7 +37,7 @@ TEST(bytes_a_parameter_follow_from_dtypes) {
                 gw_graph g;
                 program_make(&p, "step", &g, NULL);
                 int64_t n = gw_model_count(&m);
-                bytes_by b = count_bytes(&g);
+                state_bytes b = count_state_bytes(&g);
                 CHECK_EQ(b.weights, n * precisions[i].weights);
                 CHECK_EQ(b.gradients, n * precisions[i].grads);
                 CHECK_EQ(b.optimizer, n * precisions[i].optimizer);
@@ -84,7 +66,7 @@ TEST(optimizers_keep_the_states_they_need) {
         int64_t n = gw_model_count(&m), hidden = hidden_params(&p);
         const int64_t want[] = {8 * n, 0, 4 * n, 8 * n - 4 * hidden};
         CHECK(hidden > 0 && hidden < n);
-        CHECK_EQ(count_bytes(&g).optimizer, want[kind]);
+        CHECK_EQ(count_state_bytes(&g).optimizer, want[kind]);
         gw_graph_release(&g);
         program_release(&p);
     }
