@@ -417,6 +417,17 @@ static gw_status whole(run *r, json_t **summary) {
     return st;
 }
 
+/* What every rank called last, beside the one line that says who was missing: written by the rank
+ * that found the fault. */
+static void keep_flight(run *r) {
+    if (!r->opts->comm || r->dg->nerrors == 0) return;
+    const char *path = in_dir(r, "flight.txt");
+    FILE *f = fopen(path, "we");
+    if (!f) return;
+    gw_comm_print_flight(r->opts->comm, f);
+    if (fclose(f) == 0) gw_log_warn("the last collectives of each rank are in %s", path);
+}
+
 gw_status gw_train_run(gw_runfile *rf, const gw_train_opts *opts, json_t **summary, gw_diags *dg) {
     run *r = gw_mem_zalloc(sizeof *r);
     r->rf = rf;
@@ -426,6 +437,7 @@ gw_status gw_train_run(gw_runfile *rf, const gw_train_opts *opts, json_t **summa
     *summary = NULL;
     if (opts->progress) gw_progress_init(&r->progress, opts->progress, PLAIN_SECONDS);
     gw_status st = whole(r, summary);
+    if (st == GW_ERR_PEER) keep_flight(r);
     if (st != GW_OK && st != GW_ERR_INTERRUPTED) {
         json_decref(*summary);
         *summary = NULL;
