@@ -39,7 +39,7 @@ wait_for_steps() { # DIR PID
 
 for signal in INT TERM HUP; do
     rm -rf one
-    # A shell's background jobs ignore SIGINT, which the program's own handler overrides.
+    # A shell's background jobs ignore SIGINT; the program takes it all the same.
     "$GW_BIN" train run.yaml --out one > one.out 2> one.log & pid=$!
     wait_for_steps one $pid
     # A second process is kept out, whatever it was asked to do.
@@ -136,3 +136,12 @@ for i in 1 2 3; do
     code=0; wait $pid || code=$?
     if [ $code -ne 3 ] || grep -q corrupt many.log; then echo "exit $code"; cat many.log; exit 1; fi
 done
+
+# A rank that is killed ends the run, and what every rank called last is kept.
+rm -rf many
+"$GW_BIN" train slow.yaml --ranks 3 --out many > many.out 2> many.log & pid=$!
+wait_for_steps many $pid
+kill -KILL "$(last_rank $pid)"
+code=0; wait $pid || code=$?
+if [ $code -ne 1 ] || ! grep -q "rank 2 was killed by signal 9" many.log; then echo "exit $code"; cat many.log; exit 1; fi
+grep -q "^rank 2: " many/flight.txt && grep -q "all-reduce f32" many/flight.txt
