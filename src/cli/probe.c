@@ -19,6 +19,7 @@
 #include <sys/utsname.h> /* uname */
 #include <unistd.h>      /* sysconf */
 
+#include "base/cgroup.h"         /* gw_cgroup_cpus */
 #include "base/str.h"            /* gw_str */
 #include "cli/probe_libraries.h" /* gw_probe_libraries */
 
@@ -145,94 +146,11 @@ static void probe_cpu(gw_probe *p, gw_arena *a) {
 
 // ------------------------------------------------------------------ cgroups
 
-static void least_i64(int64_t *best, int64_t v) {
-    if (v > 0 && (*best == 0 || v < *best)) *best = v;
-}
-
-static void least_f64(double *best, double v) {
-    if (v > 0 && (*best == 0.0 || v < *best)) *best = v;
-}
-
-/* Limits of one directory of version 2: "max" or a number. */
-static void level_v2(gw_probe *p, const char *dir, gw_str *buf) {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/memory.max", dir);
-    if (slurp(path, buf) && !gw_str_starts(gw_str_c(buf), "max"))
-        least_i64(&p->cgroup_memory, strtoll(gw_str_c(buf), NULL, 10));
-    snprintf(path, sizeof path, "%s/cpu.max", dir);
-    double quota, period;
-    if (slurp(path, buf) && sscanf(gw_str_c(buf), "%lf %lf", &quota, &period) == 2 && period > 0)
-        least_f64(&p->cgroup_cpus, quota / period);
-}
-
-/* Version 1: an unlimited memory controller shows a number near 2^63. */
-static void level_v1(gw_probe *p, const char *dir, bool memory, gw_str *buf) {
-    char path[4096];
-    if (memory) {
-        snprintf(path, sizeof path, "%s/memory.limit_in_bytes", dir);
-        int64_t v = slurp(path, buf) ? strtoll(gw_str_c(buf), NULL, 10) : 0;
-        if (v < INT64_C(1) << 60) least_i64(&p->cgroup_memory, v);
-        return;
-    }
-    snprintf(path, sizeof path, "%s/cpu.cfs_quota_us", dir);
-    double quota = slurp(path, buf) ? strtod(gw_str_c(buf), NULL) : -1;
-    snprintf(path, sizeof path, "%s/cpu.cfs_period_us", dir);
-    double period = slurp(path, buf) ? strtod(gw_str_c(buf), NULL) : 0;
-    if (quota > 0 && period > 0) least_f64(&p->cgroup_cpus, quota / period);
-}
-
-typedef enum hierarchy { V2, V1_MEMORY, V1_CPU } hierarchy;
-
-/* From the process's own directory up to the root of the hierarchy. In a container the path of
- * /proc/self/cgroup may not exist below the mount; the levels that do are read. */
-static void walk(gw_probe *p, const char *root, const char *below, hierarchy h) {
-    char dir[2048];
-    gw_str buf = {0};
-    snprintf(dir, sizeof dir, "%s%s", root, gw_str_eq(below, "/") ? "" : below);
-    for (;;) {
-        if (h == V2)
-            level_v2(p, dir, &buf);
-        else
-            level_v1(p, dir, h == V1_MEMORY, &buf);
-        char *slash = strrchr(dir, '/');
-        if (strlen(dir) <= strlen(root) || !slash) break;
-        *slash = 0;
-    }
-    gw_str_release(&buf);
-}
-
-/* One line of /proc/self/cgroup: "0::/path" or "4:memory:/path". */
-static void cgroup_line(gw_probe *p, char *line) {
-    char *controllers = strchr(line, ':');
-    char *path = controllers ? strchr(controllers + 1, ':') : NULL;
-    if (!path) return;
-    *path++ = 0;
-    controllers++;
-    if (!*controllers) {
-        if (access("/sys/fs/cgroup/cgroup.controllers", R_OK) == 0) {
-            p->cgroup_version = 2;
-            walk(p, "/sys/fs/cgroup", path, V2);
-        }
-        return;
-    }
-    bool memory = gw_str_glob("memory", controllers) || gw_str_glob("*,memory", controllers) ||
-                  gw_str_glob("memory,*", controllers);
-    bool cpu = gw_str_eq(controllers, "cpu") || gw_str_glob("cpu,*", controllers) ||
-               gw_str_glob("*,cpu", controllers);
-    if (!memory && !cpu) return;
-    if (p->cgroup_version == 0) p->cgroup_version = 1;
-    if (memory) walk(p, "/sys/fs/cgroup/memory", path, V1_MEMORY);
-    if (cpu) walk(p, "/sys/fs/cgroup/cpu", path, V1_CPU);
-}
-
-static void probe_cgroup(gw_probe *p, gw_arena *a) {
-    gw_str text = {0};
-    if (slurp("/proc/self/cgroup", &text)) {
-        char *copy = gw_arena_strdup(a, gw_str_c(&text)), *save = NULL;
-        for (char *l = strtok_r(copy, "\n", &save); l; l = strtok_r(NULL, "\n", &save))
-            cgroup_line(p, l);
-    }
-    gw_str_release(&text);
+static void probe_cgroup(gw_probe *p) {
+    p->cgroup_version = gw_cgroup_version(GW_PROC, GW_CGROUPS);
+    p->cgroup_cpus = gw_cgroup_cpus(GW_PROC, GW_CGROUPS, NULL, 0);
+    int64_t bytes = gw_cgroup_memory(GW_PROC, GW_CGROUPS, NULL, 0);
+    p->cgroup_memory = bytes > 0 ? bytes : 0;
 }
 
 // ------------------------------------------------------------------ memory
@@ -258,7 +176,7 @@ static void probe_memory(gw_probe *p, gw_arena *a) {
 void gw_probe_machine(gw_probe *p, gw_arena *a) {
     *p = (gw_probe){0};
     probe_cpu(p, a);
-    probe_cgroup(p, a);
+    probe_cgroup(p);
     probe_memory(p, a);
     gw_probe_libraries(p, a);
 }

@@ -18,12 +18,6 @@ void gw_cores_get(gw_cores *c);
 /* The share of a rank: contiguous and balanced; with more ranks than cores one each, in turn. */
 void gw_cores_share(const gw_cores *c, int ranks, int rank, cpu_set_t *out);
 
-/* Cores' worth of time that the tightest cgroup allows (v1 and v2, at every level), 0 when there is
- * no limit; and processes that may still be started, -1 when there is no limit. `name` receives the
- * cgroup. proc and cgroups are "/proc" and "/sys/fs/cgroup", or a test's own. */
-double gw_cgroup_cpus(const char *proc, const char *cgroups, char *name, int n);
-int64_t gw_cgroup_processes_left(const char *proc, const char *cgroups, char *name, int n);
-
 /* Address space (ulimit -v) for one of the ranks, with that many threads. */
 GW_WARN_UNUSED gw_status gw_launch_check_space(int ranks, int threads, gw_diags *dg);
 

@@ -8,8 +8,8 @@
 // A container's limits are found before anything starts: a cgroup that allows fewer processes than
 // there are ranks, or the user's limit of processes, is an error in words; less processor time than
 // ranks only makes them slow, so it is a warning. Limits on open files and on address space are
-// errors too: they would otherwise show as whatever call fails first. Both generations of cgroups
-// are read at every level from the process's own group to the root, since the tightest one counts.
+// errors too: they would otherwise show as whatever call fails first. What
+// cgroups say is read by base/cgroup.h.
 #include "comm/launch_impl.h"
 
 #include <dirent.h>
@@ -21,6 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cgroup.h"   /* gw_cgroup_cpus */
 #include "base/compiler.h" /* GW_MIN */
 #include "base/log.h"      /* gw_log_warn */
 
@@ -77,105 +78,6 @@ void gw_cores_share(const gw_cores *c, int ranks, int rank, cpu_set_t *out) {
     int first = (int)((int64_t)rank * c->n / ranks),
         last = (int)((int64_t)(rank + 1) * c->n / ranks);
     for (int i = first; i < last; i++) CPU_SET(c->cpu[i], out);
-}
-
-/* ------------------------------------------------------------------------------ cgroups */
-
-/* Is `want` one of the comma-separated controllers? */
-static bool has_controller(const char *list, const char *want) {
-    size_t n = strlen(want);
-    for (const char *c = list; *c;) {
-        size_t len = strcspn(c, ",");
-        if (len == n && strncmp(c, want, n) == 0) return true;
-        c += len;
-        c += *c == ',';
-    }
-    return false;
-}
-
-/* The least of `measure` over a group and those above it; negative measures do not count. */
-typedef double measure(const char *dir, bool v2);
-
-static void walk(const char *root, const char *group, bool v2, measure *m, double *least,
-                 char *name, int n) {
-    char dir[1024];
-    snprintf(dir, sizeof dir, "%s%s", root, strcmp(group, "/") == 0 ? "" : group);
-    size_t stop = strlen(root);
-    for (;;) {
-        double x = m(dir, v2);
-        if (x >= 0 && (*least < 0 || x < *least)) {
-            *least = x;
-            snprintf(name, (size_t)n, "%s", strlen(dir) > stop ? dir + stop : "/");
-        }
-        char *slash = strrchr(dir, '/');
-        if (!slash || (size_t)(slash - dir) < stop) break;
-        *slash = 0;
-    }
-}
-
-static double least_of(const char *proc, const char *cgroups, const char *controller, measure *m,
-                       char *name, int n) {
-    char path[1024], line[1024];
-    double least = -1;
-    name[0] = 0;
-    snprintf(path, sizeof path, "%s/self/cgroup", proc);
-    FILE *f = fopen(path, "re");
-    while (f && fgets(line, sizeof line, f)) {
-        line[strcspn(line, "\n")] = 0;
-        char *list = strchr(line, ':');
-        char *group = list ? strchr(list + 1, ':') : NULL;
-        if (!group) continue;
-        *group++ = 0;
-        list++;
-        snprintf(path, sizeof path, "%.512s/%s", cgroups, controller);
-        if (*list == 0)
-            walk(cgroups, group, true, m, &least, name, n);
-        else if (has_controller(list, controller))
-            walk(path, group, false, m, &least, name, n);
-    }
-    if (f) fclose(f);
-    return least;
-}
-
-/* A number of a file in dir; -1 when it is absent or no number ("max"). */
-static double number_in(const char *dir, const char *file) {
-    char path[1280], text[64];
-    snprintf(path, sizeof path, "%.1023s/%s", dir, file);
-    if (!read_line(path, text, sizeof text)) return -1;
-    char *end = NULL;
-    double x = strtod(text, &end);
-    return end == text ? -1 : x;
-}
-
-static double cpus_of(const char *dir, bool v2) {
-    if (!v2) {
-        double quota = number_in(dir, "cpu.cfs_quota_us"),
-               period = number_in(dir, "cpu.cfs_period_us");
-        return quota > 0 && period > 0 ? quota / period : -1;
-    }
-    char path[1280], text[64], *end = NULL;
-    snprintf(path, sizeof path, "%.1023s/cpu.max", dir);
-    if (!read_line(path, text, sizeof text)) return -1;
-    double quota = strtod(text, &end);
-    if (end == text) return -1; /* "max" */
-    double period = strtod(end, NULL);
-    return period > 0 ? quota / period : -1;
-}
-
-static double processes_of(const char *dir, bool v2) {
-    (void)v2;
-    double max = number_in(dir, "pids.max"), now = number_in(dir, "pids.current");
-    if (max < 0) return -1;
-    return now > max ? 0 : max - (now > 0 ? now : 0);
-}
-
-double gw_cgroup_cpus(const char *proc, const char *cgroups, char *name, int n) {
-    double x = least_of(proc, cgroups, "cpu", cpus_of, name, n);
-    return x > 0 ? x : 0;
-}
-
-int64_t gw_cgroup_processes_left(const char *proc, const char *cgroups, char *name, int n) {
-    return (int64_t)least_of(proc, cgroups, "pids", processes_of, name, n);
 }
 
 /* ------------------------------------------------------------------------------ checking */

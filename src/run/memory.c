@@ -18,7 +18,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "base/str.h" /* gw_fmt_bytes, gw_str */
+#include "base/cgroup.h" /* gw_cgroup_memory_left */
+#include "base/str.h"    /* gw_fmt_bytes, gw_str */
 
 /* First integer of a small file; -1 when it cannot be read or says "max". */
 static int64_t read_number(const char *path) {
@@ -48,91 +49,20 @@ static int64_t meminfo(const char *proc, const char *key) {
     return bytes;
 }
 
-/* What one cgroup directory leaves, or -1. Cache that can be dropped does not count as used; v1
- * gives it for the whole subtree, as its usage is, under a name of its own. */
-static int64_t cgroup_left(const char *dir, const char *limit, const char *usage) {
-    char path[600];
-    snprintf(path, sizeof path, "%s/%s", dir, limit);
-    int64_t top = read_number(path);
-    if (top < 0 || top > INT64_MAX / 4) return -1;
-    snprintf(path, sizeof path, "%s/%s", dir, usage);
-    int64_t used = read_number(path);
-    snprintf(path, sizeof path, "%s/memory.stat", dir);
-    FILE *f = fopen(path, "re");
-    char line[160];
-    int64_t cache = 0, subtree = -1;
-    while (f && fgets(line, sizeof line, f)) {
-        if (strncmp(line, "inactive_file ", 14) == 0) cache = strtoll(line + 14, NULL, 10);
-        if (strncmp(line, "total_inactive_file ", 20) == 0) subtree = strtoll(line + 20, NULL, 10);
-    }
-    if (f) fclose(f);
-    used -= subtree >= 0 ? subtree : cache;
-    int64_t left = top - (used > 0 ? used : 0);
-    return left > 0 ? left : 0;
-}
-
-typedef struct least {
-    int64_t bytes;
-    char *name;
-    int n;
-} least;
-
-static void consider(least *l, int64_t bytes, const char *name) {
-    if (bytes < 0 || bytes >= l->bytes) return;
-    l->bytes = bytes;
-    if (l->name) snprintf(l->name, (size_t)l->n, "%s", name);
-}
-
-/* Walks from the process's cgroup up to the root of the hierarchy. */
-static void walk(least *l, const char *root, const char *group, const char *limit,
-                 const char *usage) {
-    char path[512];
-    snprintf(path, sizeof path, "%s%s", root, strcmp(group, "/") == 0 ? "" : group);
-    size_t stop = strlen(root);
-    for (;;) {
-        char name[560];
-        snprintf(name, sizeof name, "cgroup %s", strlen(path) > stop ? path + stop : "/");
-        consider(l, cgroup_left(path, limit, usage), name);
-        char *slash = strrchr(path, '/');
-        if (!slash || (size_t)(slash - path) < stop) break;
-        *slash = 0;
-    }
-}
-
-/* Is "memory" one of the comma-separated controllers? */
-static bool has_memory(const char *controllers) {
-    for (const char *c = controllers; c; c = strchr(c, ',')) {
-        c += *c == ',';
-        size_t n = strcspn(c, ",");
-        if (n == 6 && strncmp(c, "memory", n) == 0) return true;
-    }
-    return false;
-}
-
 int64_t gw_memory_available_in(const char *proc, const char *cgroups, char *limit_name, int n) {
-    least l = {INT64_MAX, limit_name, n};
-    consider(&l, meminfo(proc, "MemAvailable"), "memory");
-    char v1[256], path[600], line[512];
-    snprintf(v1, sizeof v1, "%s/memory", cgroups);
-    snprintf(path, sizeof path, "%s/self/cgroup", proc);
-    FILE *f = fopen(path, "re");
-    while (f && fgets(line, sizeof line, f)) {
-        line[strcspn(line, "\n")] = 0;
-        char *first = strchr(line, ':');
-        char *second = first ? strchr(first + 1, ':') : NULL;
-        if (!second) continue;
-        *second = 0;
-        if (first[1] == 0)
-            walk(&l, cgroups, second + 1, "memory.max", "memory.current");
-        else if (has_memory(first + 1))
-            walk(&l, v1, second + 1, "memory.limit_in_bytes", "memory.usage_in_bytes");
+    char group[560];
+    int64_t free = meminfo(proc, "MemAvailable");
+    int64_t allowed = gw_cgroup_memory_left(proc, cgroups, group, (int)sizeof group);
+    if (allowed >= 0 && (free < 0 || allowed < free)) {
+        if (limit_name) snprintf(limit_name, (size_t)n, "cgroup %s", group);
+        return allowed;
     }
-    if (f) fclose(f);
-    return l.bytes;
+    if (limit_name && free >= 0) snprintf(limit_name, (size_t)n, "memory");
+    return free >= 0 ? free : INT64_MAX;
 }
 
 int64_t gw_memory_available(char *limit_name, int n) {
-    return gw_memory_available_in("/proc", "/sys/fs/cgroup", limit_name, n);
+    return gw_memory_available_in(GW_PROC, GW_CGROUPS, limit_name, n);
 }
 
 int64_t gw_memory_pss(void) {

@@ -13,11 +13,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/arena.h"       /* gw_mem_alloc */
-#include "base/compiler.h"    /* GW_MIN */
-#include "base/log.h"         /* gw_log_warn */
-#include "comm/launch_impl.h" /* gw_cgroup_cpus */
-#include "train/ranks.h"      /* gw_ranks_count */
+#include "base/arena.h"    /* gw_mem_alloc */
+#include "base/cgroup.h"   /* gw_cgroup_cpus */
+#include "base/compiler.h" /* GW_MIN */
+#include "base/log.h"      /* gw_log_warn */
+#include "train/ranks.h"   /* gw_ranks_count */
 
 /* The first hardware thread of the core that `cpu` is one of: "0,4" or "0-1" begin with it. */
 static size_t first_of_core(size_t cpu) {
@@ -38,7 +38,7 @@ static gw_core_share share_of_this(int threads, gw_core_count *out) {
     if (sched_getaffinity(0, sizeof set, &set) == 0)
         for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++)
             if (CPU_ISSET(cpu, &set)) CPU_SET(first_of_core(cpu), &s.cores);
-    s.quota = gw_cgroup_cpus("/proc", "/sys/fs/cgroup", out->cgroup, (int)sizeof out->cgroup);
+    s.quota = gw_cgroup_cpus(GW_PROC, GW_CGROUPS, out->cgroup, (int)sizeof out->cgroup);
     out->quota = s.quota;
     return s;
 }
