@@ -97,7 +97,7 @@ static gw_status open_perturbed(gw_verifier *r) {
     gw_verify_side *v = &r->perturbed[r->nperturbed];
     GW_TRY(gw_verify_side_reference(v, &r->setup, r->o, r->dg));
     v->reversed = true;
-    v->nudged = r->setup.train.compute != GW_F32;
+    v->nudged = r->setup.train.compute != GW_F32 || images;
     r->nperturbed++;
     if (r->rf->layout.dp == 1 || images) return GW_OK;
     r->split_rf = *r->rf;

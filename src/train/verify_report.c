@@ -92,10 +92,10 @@ static void print_agreement(const gw_verify_pass *p, const gw_verify_tensor *con
 
 static void print_coarse(const gw_verify_pass *p, FILE *out) {
     if (p->coarse == 0) return;
-    fprintf(out,
-            "%s: %lld of %lld tensors not judged: too coarse for these wires, which may change "
-            "half of them\n",
-            p->precision, (long long)p->coarse, (long long)p->ntensors);
+    fprintf(
+        out,
+        "%s: %lld of %lld tensors not judged: rounding and wires alone may change half of them\n",
+        p->precision, (long long)p->coarse, (long long)p->ntensors);
 }
 
 static void print_pass(const gw_verify_pass *p, int64_t most, FILE *out) {

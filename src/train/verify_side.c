@@ -12,9 +12,11 @@
 // sums that differ in their last bit make a weight, once in some 10^5, round to the neighbour of
 // what it was, which is 10^4 times as much; a run of a few steps may see one such weight or none.
 // So from the second step on one weight in 512 is moved to a neighbour for the length of forward
-// and backward, and what that does to the rest is measured. With all but some rows or micro-batches
-// masked (the divisor unchanged) it computes what these alone add to the gradient: the parts of
-// which a wrong gradient may be a wrong sum.
+// and backward, and what that does to the rest is measured. A net with batch norms makes much of
+// last bits from the first step on, and reversed rows can leave a norm's sums as they were: there
+// weights are moved in every step, and in float32 all of them, by the last bit. With all but some
+// rows or micro-batches masked (the divisor unchanged) it computes what these alone add to the
+// gradient: the parts of which a wrong gradient may be a wrong sum.
 #include "train/verify_side.h"
 
 #include <string.h>
@@ -272,16 +274,18 @@ static gw_status read_results(gw_verify_side *v, gw_diags *dg) {
 
 /* ---- weights that round the other way ---- */
 
-static void nudge_floats(float *w, int64_t n, gw_rng_key key, float by) {
+/* One weight in `one_in`, a power of two. */
+static void nudge_floats(float *w, int64_t n, gw_rng_key key, float by, uint32_t one_in) {
     for (int64_t i = 0; i < n; i++) {
         uint32_t draw = gw_rng_u32(key, (uint64_t)i);
-        if (draw >> 23 == 0) w[i] *= draw & 1u ? 1 + by : 1 - by;
+        if ((draw >> 1 & (one_in - 1)) == 0) w[i] *= draw & 1u ? 1 + by : 1 - by;
     }
 }
 
 static void nudge(gw_verify_side *v) {
     const gw_setup *s = v->setup;
-    float by = s->train.compute == GW_F16 ? 1.5f / 2048 : 1.5f / 256;
+    bool wide = s->train.compute == GW_F32;
+    float by = wide ? 1.0f / (1 << 23) : s->train.compute == GW_F16 ? 1.5f / 2048 : 1.5f / 256;
     v->saved = gw_mem_zalloc(sizeof(void *) * (size_t)(s->nparams + 1));
     for (int i = 0; i < s->nparams; i++) {
         gw_tensor t = gw_exec_tensor(v->x, gw_exec_find(v->x, s->params[i].name));
@@ -291,7 +295,7 @@ static void nudge(gw_verify_side *v) {
         memcpy(v->saved[i], t.data, bytes);
         gw_floats_from(t.dtype, t.data, t.elems, w);
         gw_rng_key key = gw_rng_key_named((uint64_t)s->rf->train.seed, s->params[i].name);
-        nudge_floats(w, t.elems, gw_rng_key_fold(key, (uint64_t)v->step), by);
+        nudge_floats(w, t.elems, gw_rng_key_fold(key, (uint64_t)v->step), by, wide ? 1 : 512);
         gw_floats_to(t.dtype, w, t.elems, t.data);
         gw_mem_free(w);
     }
@@ -338,7 +342,7 @@ gw_status gw_verify_side_step(gw_verify_side *v, gw_diags *dg) {
         st = gw_loader_next(v->loader, &b, dg);
     GW_TRY(gw_exec_agree(v->comm, st, NULL, "beginning a step", dg));
     write_step_inputs(v, b);
-    if (v->nudged && v->step > 0) nudge(v);
+    if (v->nudged && (v->step > 0 || has_images(v))) nudge(v);
     st = run_forward_backward(v, b, dg);
     take_back(v);
     GW_TRY(st);
