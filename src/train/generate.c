@@ -35,7 +35,6 @@ static gw_status open_program(gw_exec **out, const gw_setup *s, gw_exec *params,
     gw_graph g;
     GW_TRY(gw_setup_logits_program(&local, 1, seq, context, &g, NULL, dg));
     gw_exec_opts o = {.machine = s->machine, .params_from = params};
-    o.offload_dir = s->rf->offload.dir;
     if (share) o.overlay = gw_exec_arena(share, &o.overlay_bytes);
     gw_status st = gw_exec_new(out, &g, &o, dg);
     gw_graph_release(&g);

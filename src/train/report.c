@@ -116,6 +116,17 @@ static void take_wire(gw_report_facts *f, const gw_session *s) {
             if (s->ranks[r].sent[k] != s->ranks[r].planned[k]) f->sent_as_planned = false;
 }
 
+static void take_copies(gw_report_facts *f, const gw_session *s) {
+    const gw_copier *c = gw_exec_copier(s->x);
+    if (!c) return;
+    f->planned_copies = gw_copy_traffic(gw_exec_graph(s->x), gw_exec_rank(s->x));
+    f->measured_copies = gw_copier_moved(c);
+    for (int m = 0; m < GW_MEM_COUNT; m++) {
+        f->measured_copies.fetched[m] /= GW_MAX(INT64_C(1), s->steps_run);
+        f->measured_copies.stored[m] /= GW_MAX(INT64_C(1), s->steps_run);
+    }
+}
+
 gw_report_facts gw_report_facts_of(const gw_session *s, const gw_history *h, const char *run_dir,
                                    gw_arena *a) {
     gw_report_facts f = {.name = last_part(run_dir, a),
@@ -131,6 +142,7 @@ gw_report_facts gw_report_facts_of(const gw_session *s, const gw_history *h, con
                          .loss = (double)NAN};
     take_plan(&f, s);
     take_wire(&f, s);
+    take_copies(&f, s);
     double per_token = gw_model_flops_per_token(&s->setup.model, s->rf->train.seq_len, false);
     int64_t ran = s->times ? gw_optimes_steps(s->times) : 0;
     f.measured_flops = ran > 0 ? gw_optimes_flops(s->times) / (double)ran : (double)NAN;
@@ -202,6 +214,16 @@ static void set_ranks(json_t *o, const gw_report_facts *f, json_t *planned, json
     json_object_set_new(o, "by_rank", list);
 }
 
+static void set_copies(json_t *o, const gw_copy_bytes *c) {
+    for (int m = GW_MEM_DEVICE + 1; m < GW_MEM_COUNT; m++) {
+        if (c->fetched[m] == 0 && c->stored[m] == 0) continue;
+        json_t *kind = json_object();
+        set_int(kind, "fetched_bytes", c->fetched[m]);
+        set_int(kind, "stored_bytes", c->stored[m]);
+        json_object_set_new(o, gw_mem_name((gw_mem)m), kind);
+    }
+}
+
 json_t *gw_report_summary_json(const gw_report_facts *f) {
     json_t *o = json_object(), *planned = json_object(), *measured = json_object();
     json_object_set_new(o, "name", json_string(f->name));
@@ -230,6 +252,8 @@ json_t *gw_report_summary_json(const gw_report_facts *f) {
     set_real(measured, "data_wait_s", f->data_wait_s);
     set_real(measured, "mfu", f->mfu);
     set_real(measured, "seconds", f->seconds);
+    set_copies(planned, &f->planned_copies);
+    set_copies(measured, &f->measured_copies);
     if (f->ranks > 1) set_ranks(o, f, planned, measured);
     json_object_set_new(o, "planned", planned);
     json_object_set_new(o, "measured", measured);
@@ -260,6 +284,21 @@ static const char *off_text(gw_arena *a, double planned, double measured) {
     if (!isfinite(measured) || !(planned > 0)) return "";
     double off = (measured / planned - 1) * 100;
     return measured == planned ? "equal" : gw_arena_printf(a, "%+.1f %%", off);
+}
+
+static void add_copy_rows(gw_table *t, const gw_report_facts *f, gw_arena *a) {
+    for (int m = GW_MEM_DEVICE + 1; m < GW_MEM_COUNT; m++)
+        for (int out = 0; out <= 1; out++) {
+            const gw_copy_bytes *p = &f->planned_copies, *c = &f->measured_copies;
+            int64_t plan = out ? p->stored[m] : p->fetched[m];
+            int64_t done = out ? c->stored[m] : c->fetched[m];
+            if (plan == 0 && done == 0) continue;
+            gw_table_row(t,
+                         gw_arena_printf(a, out ? "stored to %s" : "fetched from %s",
+                                         gw_mem_name((gw_mem)m)),
+                         bytes_text(a, plan, true), bytes_text(a, done, true),
+                         off_text(a, (double)plan, (double)done));
+        }
 }
 
 static void add_wire_rows(gw_table *t, const gw_report_facts *f, gw_arena *a) {
@@ -313,6 +352,7 @@ void gw_report_table(const gw_report_facts *f, FILE *out) {
                  off_text(&a, f->planned_flops, f->measured_flops));
     gw_table_row(t, "time of a step", time_text(&a, "at least ", f->least_step_s),
                  time_text(&a, "", f->step_s), "");
+    add_copy_rows(t, f, &a);
     if (f->ranks > 1) add_wire_rows(t, f, &a);
     gw_table_print(t, out, "");
     gw_table_free(t);

@@ -51,6 +51,9 @@ typedef struct gw_report_facts {
     gw_report_wire wire[GW_COLL_KIND_COUNT];
     double comm_s, comm_wait_s; /* of rank 0's step, mean; NaN without */
     bool sent_as_planned;       /* on every rank, payload and moved, to the byte */
+
+    /* Bytes that a step of rank 0 fetches from, and stores to, memory that is not the device's. */
+    gw_copy_bytes planned_copies, measured_copies;
 } gw_report_facts;
 
 /* The peak of all ranks for products in the session's compute dtype: usable cores x frequency x

@@ -328,7 +328,7 @@ static gw_status open_params(gw_session *s, const char *run_dir, bool need_token
     GW_TRY(gw_setup_init(&s->setup, s->rf, need_tokenizer || names_tokenizer(s->rf, &s->mem), dg));
     gw_graph g;
     GW_TRY(params_program(s, &g, &s->report, dg));
-    gw_exec_opts o = {.machine = s->setup.machine, .offload_dir = s->rf->offload.dir};
+    gw_exec_opts o = {.machine = s->setup.machine};
     gw_status st = gw_exec_new(&s->x, &g, &o, dg);
     gw_graph_release(&g);
     GW_TRY(st);

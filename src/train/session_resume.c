@@ -147,6 +147,9 @@ static bool same_norms(const json_t *was, const json_t *is, gw_arena *a) {
     return false;
 }
 
+/* Weights that are only read (to generate, to export) do not make a run go on. */
+static bool trains(const gw_session *s) { return *s->data_hash != 0; }
+
 /* Says what changed in a run that goes on. */
 static void tell_changes(const json_t *was, const json_t *is, gw_arena *a) {
     bool same_bits = true;
@@ -165,7 +168,7 @@ static void tell_changes(const json_t *was, const json_t *is, gw_arena *a) {
 static bool compare_keys(const gw_session *s, const json_t *was, const json_t *is, gw_arena *a,
                          gw_diags *dg) {
     bool fits = refuse_keys(s, was, is, false, a, dg) && refuse_keys(s, was, is, true, a, dg);
-    if (fits) tell_changes(was, is, a);
+    if (fits && trains(s)) tell_changes(was, is, a);
     return fits;
 }
 
@@ -316,7 +319,7 @@ static gw_status check_fits(const gw_session *s, const gw_ckpt_manifest *m, gw_d
                           gw_hash128_hex(hex, gw_tokenizer_hash(s->setup.tokenizer)),
                           m->meta.tokenizer, dg) &&
                fits;
-    if (fits) tell_bits(s, &m->meta);
+    if (fits && trains(s)) tell_bits(s, &m->meta);
     return fits ? GW_OK : GW_ERR_CONFIG;
 }
 

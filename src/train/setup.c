@@ -408,7 +408,9 @@ gw_status gw_setup_logits_program(const gw_setup *s, int64_t batch, int64_t seq,
                        .cache = cache,
                        .compute = s->forward.compute,
                        .packed = cache == 0};
+    gw_compile_opts o = s->forward; /* one rank, weights on the device, however they were trained */
+    o.layout = (gw_layout_opts){0};
     gw_graph_init(g, gw_ops_table());
     gw_status st = gw_model_build(g, &s->model, &b, dg);
-    return finish(g, st, &s->forward, NULL, report, dg);
+    return finish(g, st, &o, NULL, report, dg);
 }

@@ -16,12 +16,15 @@ typedef struct opened {
     gw_session s;
 } opened;
 
-static void open_model(opened *o, const char *dir, gw_diags *dg) {
+static void open_model(opened *o, const char *dir, const char *const *more, int nmore,
+                       gw_diags *dg) {
     char path[700];
     memset(o, 0, sizeof *o);
     snprintf(path, sizeof path, "model.path=%s", dir);
-    const char *sets[2] = {path, "precision.compute=fp32"};
-    CHECK_OK(gw_runfile_parse(&o->rf, "test", "train: {threads: 2}\n", 20, sets, 2, dg), dg);
+    const char *sets[10] = {path};
+    for (int i = 0; i < nmore; i++) sets[1 + i] = more[i];
+    CHECK_OK(gw_runfile_parse(&o->rf, "test", "train: {threads: 2}\n", 20, sets, 1 + nmore, dg),
+             dg);
     CHECK_OK(gw_session_open_params(&o->s, &o->rf, NULL, false, dg), dg);
 }
 
@@ -30,11 +33,11 @@ static void close_model(opened *o) {
     gw_runfile_release(&o->rf);
 }
 
-static void cached_case(const char *name) {
+static void cached_with(const char *name, const char *const *sets, int nsets) {
     golden g;
     golden_open(&g, name, NULL, false);
     opened o;
-    open_model(&o, g.dir, &g.dg);
+    open_model(&o, g.dir, sets, nsets, &g.dg);
     gw_generator *gen = NULL;
     CHECK_OK(gw_generator_open(&gen, &o.s.setup, o.s.x, g.seq, &g.dg), &g.dg);
     const int32_t *ids = gw_st_find(g.want, "input_ids")->data;
@@ -65,6 +68,20 @@ static void cached_case(const char *name) {
     gw_generator_free(gen);
     close_model(&o);
     golden_close(&g);
+}
+
+static void cached_case(const char *name) {
+    static const char *const sets[] = {"precision.compute=fp32"};
+    cached_with(name, sets, 1);
+}
+
+/* Weights are read on one rank, wherever and on however many they were trained. */
+TEST(cached_llama_of_a_sharded_and_offloaded_run) {
+    static const char *const sets[] = {"precision.compute=bf16",  "layout.zero=3",
+                                       "layout.weight_wire=int8", "offload.optimizer=disk",
+                                       "offload.master=disk",     "offload.parameters=host",
+                                       "offload.dir=/nowhere"};
+    cached_with("llama", sets, (int)GW_COUNT(sets));
 }
 
 TEST(cached_gpt2) { cached_case("gpt2"); }
@@ -115,7 +132,7 @@ TEST_WITHIN(smollm2_gguf_answers, 300) {
     CHECK_OK(gw_gguf_tokenizer_open(path, &t, &dg), &dg);
     CHECK_EQ(gw_tokenizer_vocab_size(t), 49152);
     opened o;
-    open_model(&o, path, &dg);
+    open_model(&o, path, (const char *const[]){"precision.compute=fp32"}, 1, &dg);
     gw_generator *gen = NULL;
     CHECK_OK(gw_generator_open(&gen, &o.s.setup, o.s.x, 32, &dg), &dg);
     gw_ids ids = {0};

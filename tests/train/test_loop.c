@@ -227,15 +227,19 @@ TEST(a_file_or_nothing_is_no_run_directory) {
     gw_diags_release(&dg);
 }
 
-TEST(resuming_a_finished_run_adds_nothing_to_its_metrics) {
+TEST(resuming_a_finished_run_leaves_what_it_told) {
     gw_diags dg;
     gw_diags_init(&dg);
     CHECK_OK(train(test_tmp_path("run"), false, NULL, NULL, NULL, &dg), &dg);
-    gw_hash128 before = file_hash(in("metrics.jsonl"));
+    static const char *const kept[] = {"metrics.jsonl", "summary.json", "trace.json"};
+    gw_hash128 before[GW_COUNT(kept)];
+    for (size_t k = 0; k < GW_COUNT(kept); k++) before[k] = file_hash(in(kept[k]));
     for (int i = 0; i < 2; i++)
         CHECK_OK(train(test_tmp_path("run"), true, NULL, NULL, NULL, &dg), &dg);
-    gw_hash128 after = file_hash(in("metrics.jsonl"));
-    CHECK(before.lo == after.lo && before.hi == after.hi);
+    for (size_t k = 0; k < GW_COUNT(kept); k++) {
+        gw_hash128 after = file_hash(in(kept[k]));
+        CHECK_MSG(before[k].lo == after.lo && before[k].hi == after.hi, "%s", kept[k]);
+    }
     gw_diags_release(&dg);
 }
 
