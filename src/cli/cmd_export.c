@@ -158,11 +158,13 @@ static gw_status write_all(gw_cli *cli, const gw_runfile *rf, gw_session *s, con
     gw_token_ids ids;
     if (gw_session_has_images(s))
         return gw_weights_export_net(s->x, &s->setup.model, s->setup.params, s->setup.nparams, dir,
-                                     dtype, cli->diags);
+                                     dtype, gw_cli_int(cli, "max-shard", GW_WEIGHTS_SHARD_BYTES),
+                                     cli->diags);
     GW_TRY(special_ids(cli, rf, s, &ids));
     GW_TRY(copy_companions(cli, rf, s, dir, tokenizer));
     return gw_weights_export(s->x, &s->setup.model, s->setup.params, s->setup.nparams, dir, dtype,
-                             gw_cli_int(cli, "max-shard", 0), &ids, cli->diags);
+                             gw_cli_int(cli, "max-shard", GW_WEIGHTS_SHARD_BYTES), &ids,
+                             cli->diags);
 }
 
 static void report(gw_cli *cli, const gw_model *m, const char *dir, gw_dtype dtype,
@@ -209,7 +211,9 @@ const gw_command gw_cmd_export = {
     .name = "export",
     .summary = "write the weights of a run as a Hugging Face directory",
     .usage = {"RUN_DIR|HF_DIR|FILE.gguf --out DIR [--dtype DTYPE]"},
-    .description = "config.json, model.safetensors and the tokenizer, for transformers to load.",
+    .description =
+        "config.json, model.safetensors and the tokenizer, for transformers to load; of a\n"
+        "net for images model.safetensors alone, with torchvision's names.",
     .options = options,
     .noptions = GW_COUNT(options),
     .min_args = 1,

@@ -55,7 +55,10 @@ static gw_status read_header(const gw_mapping *m, const char *path, int64_t dims
     }
     *data = p + HEADER + 4 * *ndim;
     if (m->bytes - HEADER - 4 * (int64_t)*ndim != elems)
-        return bad(path, dg, "the IDX file is longer or shorter than its dimensions say");
+        return gw_fail_at(dg, GW_ERR_FORMAT, "idx-format", (gw_where){.file = path},
+                          "the IDX file holds %lld bytes behind its header, where its dimensions "
+                          "say %lld",
+                          (long long)(m->bytes - HEADER - 4 * (int64_t)*ndim), (long long)elems);
     return GW_OK;
 }
 

@@ -122,8 +122,7 @@ gw_status gw_weights_export(const gw_exec *x, const gw_model *m, const gw_param 
     set_ids(ids, c);
     gw_status st = check_config(c, dg);
     if (st == GW_OK) {
-        gw_st_dir_writer *w =
-            gw_st_dir_writer_new(dir, max_shard_bytes > 0 ? max_shard_bytes : INT64_C(5000000000));
+        gw_st_dir_writer *w = gw_st_dir_writer_new(dir, max_shard_bytes);
         st = write_tensors(w, x, params, n, dtype, dg);
         gw_st_dir_writer_free(w);
     }

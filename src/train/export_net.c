@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writing a net for images as one safetensors file that torchvision's classes load.
+// Writing a net for images as safetensors that torchvision's classes load.
 //
 // Names and shapes are torchvision's own already, so nothing is fused, turned or renamed. Running
 // statistics are written as float32 beside weights of any dtype, and counters as int64, as a
@@ -78,11 +78,12 @@ static gw_status write_entries(gw_st_dir_writer *w, const entry *e, int n, gw_di
 }
 
 gw_status gw_weights_export_net(const gw_exec *x, const gw_model *m, const gw_param *params, int n,
-                                const char *dir, gw_dtype dtype, gw_diags *dg) {
+                                const char *dir, gw_dtype dtype, int64_t max_shard_bytes,
+                                gw_diags *dg) {
     gw_arena mem = {0};
     entry *e;
     int count = list_entries(x, m, params, n, dtype, &mem, &e);
-    gw_st_dir_writer *w = gw_st_dir_writer_new(dir, INT64_C(1) << 50);
+    gw_st_dir_writer *w = gw_st_dir_writer_new(dir, max_shard_bytes);
     gw_status st = write_entries(w, e, count, dg);
     gw_st_dir_writer_free(w);
     gw_arena_release(&mem);

@@ -26,19 +26,23 @@ typedef struct gw_token_ids {
     int neos;
 } gw_token_ids;
 
-/* Writes model.safetensors (sharded past max_shard_bytes; 0 = 5 GB) and config.json into `dir`.
+/* Of a file of an export, unless asked otherwise. */
+#define GW_WEIGHTS_SHARD_BYTES INT64_C(5000000000)
+
+/* Writes model.safetensors (sharded past max_shard_bytes) and config.json into `dir`.
  * dtype: GW_F32, GW_BF16 or GW_F16. */
 GW_WARN_UNUSED gw_status gw_weights_export(const gw_exec *x, const gw_model *m,
                                            const gw_param *params, int n, const char *dir,
                                            gw_dtype dtype, int64_t max_shard_bytes,
                                            const gw_token_ids *ids, gw_diags *dg);
 
-/* A net for images: model.safetensors with torchvision's names and shapes, running statistics
- * included (those of rank 0 where each rank kept its own), for load_state_dict. Statistics stay
- * float32. */
+/* A net for images: model.safetensors (sharded likewise) with torchvision's names and shapes,
+ * running statistics included (those of rank 0 where each rank kept its own), for load_state_dict.
+ * Statistics stay float32. */
 GW_WARN_UNUSED gw_status gw_weights_export_net(const gw_exec *x, const gw_model *m,
                                                const gw_param *params, int n, const char *dir,
-                                               gw_dtype dtype, gw_diags *dg);
+                                               gw_dtype dtype, int64_t max_shard_bytes,
+                                               gw_diags *dg);
 
 /* n elements of a float dtype to and from float32. */
 void gw_floats_to(gw_dtype t, const float *src, int64_t n, void *dst);

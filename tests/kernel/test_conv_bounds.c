@@ -88,7 +88,7 @@ static void run_guarded(const shape *s, int threads) {
         memset(values[v].data, 0, values[v].bytes);
     }
     guarded work = make_guarded(k->workspace(&g, o, &m));
-    gw_tensor in[2], to[1];
+    gw_tensor in[GW_MAX_IN], to[GW_MAX_OUT];
     gw_kargs args;
     gw_kargs_bind(&args, &g, o, in, to, bytes_of, values, 0);
     args.threads = threads;

@@ -111,13 +111,10 @@ static gw_status steps(run *r, gw_session *s, bool writes, gw_diags *dg) {
     return GW_OK;
 }
 
-static gw_status one_rank(gw_comm *c, void *user, gw_diags *dg) {
-    run *r = user;
+static gw_status trained(run *r, const gw_runfile *rf, gw_comm *c, gw_diags *dg) {
     bool writes = gw_ranks_me(c) == 0;
-    gw_runfile rf;
     gw_session s;
-    GW_TRY(runfile_of(r, &rf, dg));
-    GW_TRY(gw_session_open(&s, &rf, r->resume, c, dg));
+    GW_TRY(gw_session_open(&s, rf, r->resume, c, dg));
     gw_hash128 first = gw_session_hash(&s);
     GW_TRY(steps(r, &s, writes, dg));
     gw_session_valid_result v;
@@ -134,8 +131,16 @@ static gw_status one_rank(gw_comm *c, void *user, gw_diags *dg) {
         CHECK(gw_exec_read(s.x, "bn1.num_batches_tracked", &r->counter, sizeof r->counter));
     }
     gw_session_close(&s);
-    gw_runfile_release(&rf);
     return GW_OK;
+}
+
+static gw_status one_rank(gw_comm *c, void *user, gw_diags *dg) {
+    run *r = user;
+    gw_runfile rf;
+    gw_status st = runfile_of(r, &rf, dg);
+    if (st == GW_OK) st = trained(r, &rf, c, dg);
+    gw_runfile_release(&rf);
+    return st;
 }
 
 static void go(run *r) {
@@ -312,7 +317,7 @@ TEST_WITHIN(an_export_has_torchvisions_names_and_statistics, 60) {
     CHECK_OK(runfile_of(&r, &rf, &dg), &dg);
     CHECK_OK(gw_session_open_params(&s, &rf, dir, false, &dg), &dg);
     CHECK_OK(gw_weights_export_net(s.x, &s.setup.model, s.setup.params, s.setup.nparams, out,
-                                   GW_F32, &dg),
+                                   GW_F32, GW_WEIGHTS_SHARD_BYTES, &dg),
              &dg);
     CHECK_OK(gw_st_open(out, &set, &dg), &dg);
     const gw_st_tensor *w = gw_st_find(set, "layer2.0.downsample.0.weight");
