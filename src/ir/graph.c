@@ -179,12 +179,90 @@ static void part_of(const gw_mesh *m, const uint8_t *axes, int naxes, int64_t ra
     }
 }
 
+/* The outer cut of a dimension, for one rank; a turned part stands `turn` ranks further. */
+static gw_shard outer_of(const gw_dim *d, const gw_mesh *m, int64_t rank) {
+    gw_shard s = {.kind = (gw_shard_kind)d->shard, .size = d->size};
+    part_of(m, d->axes, d->outer ? d->outer : d->naxes, rank, &s);
+    s.part = (s.part + s.parts - d->turn % s.parts) % s.parts;
+    return s;
+}
+
+/* The chunk of an outer part of `length` elements; all of it if there is no second cut. */
+static gw_shard inner_of(const gw_dim *d, const gw_mesh *m, int64_t rank, int64_t length) {
+    gw_shard s = {.kind = GW_SHARD_CHUNK, .size = length};
+    int outer = d->outer ? d->outer : d->naxes;
+    part_of(m, d->axes + outer, d->naxes - outer, rank, &s);
+    return s;
+}
+
 int64_t gw_type_local_dim(const gw_type *t, int i, const gw_mesh *m, int64_t rank) {
     const gw_dim *d = &t->dims[i];
     if (d->naxes == 0) return d->size;
-    gw_shard s = {.kind = (gw_shard_kind)d->shard, .size = d->size};
-    part_of(m, d->axes, d->naxes, rank, &s);
-    return gw_shard_length(&s);
+    gw_shard s = outer_of(d, m, rank);
+    gw_shard in = inner_of(d, m, rank, gw_shard_length(&s));
+    return gw_shard_length(&in);
+}
+
+bool gw_type_even(const gw_type *t, int i, const gw_mesh *m) {
+    const gw_dim *d = &t->dims[i];
+    int64_t n = gw_mesh_size(m, gw_dim_axes(d));
+    if (d->naxes && d->shard == GW_SHARD_ZIGZAG) n *= 2;
+    return n == 0 || d->size % n == 0;
+}
+
+uint32_t gw_dim_axes(const gw_dim *d) {
+    uint32_t mask = 0;
+    for (int a = 0; a < d->naxes; a++) mask |= 1u << d->axes[a];
+    return mask;
+}
+
+uint32_t gw_type_cut_axes(const gw_type *t) {
+    uint32_t mask = 0;
+    for (int i = 0; i < t->ndim; i++) mask |= gw_dim_axes(&t->dims[i]);
+    return mask;
+}
+
+bool gw_dim_same_cut(const gw_dim *a, const gw_dim *b) {
+    return a->naxes == b->naxes && a->shard == b->shard && a->outer == b->outer &&
+           a->turn == b->turn && memcmp(a->axes, b->axes, a->naxes) == 0;
+}
+
+gw_runs gw_type_runs(const gw_type *t, int i, const gw_mesh *m, int64_t rank) {
+    const gw_dim *d = &t->dims[i];
+    gw_runs c = {1, {0, 0}, {d->size, 0}};
+    if (d->naxes == 0) return c;
+    gw_shard s = outer_of(d, m, rank);
+    gw_shard in = inner_of(d, m, rank, gw_shard_length(&s));
+    int64_t lo = 0, hi = gw_shard_length(&in), at = 0;
+    c.n = 0;
+    if (hi == 0) return c;
+    lo = gw_shard_global(&in, 0);
+    hi += lo;
+    for (int64_t r = 0, runs = gw_shard_runs(&s); r < runs; r++) {
+        int64_t first, count;
+        gw_shard_run(&s, r, &first, &count);
+        int64_t from = GW_MAX(lo, at), to = GW_MIN(hi, at + count);
+        if (from < to) {
+            GW_ASSERT(c.n < 2);
+            c.first[c.n] = first + from - at;
+            c.count[c.n++] = to - from;
+        }
+        at += count;
+    }
+    return c;
+}
+
+int64_t gw_runs_global(const gw_runs *c, int64_t at) {
+    return at < c->count[0] || c->n < 2 ? c->first[0] + at : c->first[1] + at - c->count[0];
+}
+
+/* Elements of the local tensor as the dimensions' cuts leave it. */
+static int64_t dims_elems(const gw_type *t, const gw_mesh *m, int64_t rank) {
+    int64_t n = 1;
+    for (int i = 0; i < t->ndim; i++)
+        if (__builtin_mul_overflow(n, gw_type_local_dim(t, i, m, rank), &n))
+            gw_panic("a value's size overflows");
+    return n;
 }
 
 static gw_shard flat_part(const gw_type *t, const gw_mesh *m, int64_t rank) {
@@ -192,35 +270,62 @@ static gw_shard flat_part(const gw_type *t, const gw_mesh *m, int64_t rank) {
     int n = 0;
     for (int a = 0; a < m->naxes; a++)
         if (t->flat_axes >> a & 1u) axes[n++] = (uint8_t)a;
-    gw_shard s = {.kind = GW_SHARD_FLAT, .size = gw_type_elems(t)};
+    gw_shard s = {.kind = GW_SHARD_FLAT, .size = dims_elems(t, m, rank)};
     part_of(m, axes, n, rank, &s);
     return s;
 }
 
 int64_t gw_type_flat_first(const gw_type *t, const gw_mesh *m, int64_t rank) {
-    if (t->flat) {
-        gw_shard s = flat_part(t, m, rank);
-        return gw_shard_length(&s) > 0 ? gw_shard_global(&s, 0) : 0;
-    }
-    const gw_dim *d = &t->dims[0];
-    if (t->ndim == 0 || d->naxes == 0 || d->shard != GW_SHARD_CHUNK) return 0;
-    gw_shard s = {.kind = GW_SHARD_CHUNK, .size = d->size};
-    part_of(m, d->axes, d->naxes, rank, &s);
-    int64_t row = 1;
-    for (int i = 1; i < t->ndim; i++) row *= t->dims[i].size;
-    return gw_shard_length(&s) > 0 ? gw_shard_global(&s, 0) * row : 0;
+    if (!t->flat) return 0;
+    gw_shard s = flat_part(t, m, rank);
+    return gw_shard_length(&s) > 0 ? gw_shard_global(&s, 0) : 0;
 }
 
 int64_t gw_type_local_elems(const gw_type *t, const gw_mesh *m, int64_t rank) {
-    if (t->flat) {
-        gw_shard s = flat_part(t, m, rank);
-        return gw_shard_length(&s);
+    if (!t->flat) return dims_elems(t, m, rank);
+    gw_shard s = flat_part(t, m, rank);
+    return gw_shard_length(&s);
+}
+
+void gw_held_begin(gw_held *w, const gw_type *t, const gw_mesh *m, int64_t rank) {
+    memset(w, 0, sizeof *w);
+    w->ndim = t->ndim;
+    w->inner = 1;
+    int64_t stride = 1, local = 1;
+    for (int i = t->ndim; i-- > 0;) {
+        w->cuts[i] = gw_type_runs(t, i, m, rank);
+        w->length[i] = gw_type_local_dim(t, i, m, rank);
+        w->stride[i] = stride;
+        stride *= t->dims[i].size;
+        local *= w->length[i];
+        if (w->last == 0 && t->dims[i].naxes) w->last = i;
     }
-    int64_t n = 1;
-    for (int i = 0; i < t->ndim; i++)
-        if (__builtin_mul_overflow(n, gw_type_local_dim(t, i, m, rank), &n))
-            gw_panic("a value's size overflows");
-    return n;
+    for (int i = w->last + 1; i < t->ndim; i++) w->inner *= t->dims[i].size;
+    w->lo = w->at = gw_type_flat_first(t, m, rank);
+    w->hi = t->flat ? w->lo + gw_type_local_elems(t, m, rank) : local;
+}
+
+bool gw_held_next(gw_held *w, int64_t *global, int64_t *local, int64_t *count) {
+    if (w->at >= w->hi) return false;
+    int64_t row = w->at / w->inner, in = w->at % w->inner, g = in, left = w->hi - w->at;
+    if (w->ndim == 0) {
+        g = 0;
+    } else {
+        const gw_runs *c = &w->cuts[w->last];
+        int64_t at = row % w->length[w->last], above = row / w->length[w->last];
+        int64_t end = at < c->count[0] ? c->count[0] : c->count[0] + c->count[1];
+        g += gw_runs_global(c, at) * w->stride[w->last];
+        left = GW_MIN(left, (end - at) * w->inner - in);
+        for (int i = w->last; i-- > 0;) {
+            g += gw_runs_global(&w->cuts[i], above % w->length[i]) * w->stride[i];
+            above /= w->length[i];
+        }
+    }
+    *global = g;
+    *local = w->at - w->lo;
+    *count = left;
+    w->at += left;
+    return true;
 }
 
 int64_t gw_type_local_bytes(const gw_type *t, const gw_mesh *m, int64_t rank) {
@@ -437,8 +542,7 @@ static bool same_type(const gw_type *a, const gw_type *b) {
     if (a->psum != b->psum || a->pmax != b->pmax || !gw_type_same_dims(a, b)) return false;
     for (int i = 0; i < a->ndim; i++) {
         const gw_dim *x = &a->dims[i], *y = &b->dims[i];
-        if (x->naxes != y->naxes || x->shard != y->shard) return false;
-        if (memcmp(x->axes, y->axes, x->naxes) != 0) return false;
+        if (!gw_dim_same_cut(x, y)) return false;
     }
     return true;
 }
@@ -530,7 +634,8 @@ static void hash_value(gw_hasher *h, const gw_graph *g, const gw_value *v) {
     for (int i = 0; i < t->ndim; i++) {
         gw_hasher_add(h, t->dims[i].name, sizeof t->dims[i].name);
         hash_i64(h, t->dims[i].size);
-        hash_i64(h, t->dims[i].naxes | t->dims[i].shard << 8);
+        hash_i64(h, t->dims[i].naxes | t->dims[i].shard << 8 | t->dims[i].outer << 16 |
+                        (int64_t)t->dims[i].turn << 24);
         gw_hasher_add(h, t->dims[i].axes, t->dims[i].naxes);
     }
     hash_i64(h, v->role | v->cause << 8 | v->mem << 16 | v->rate << 24);

@@ -30,26 +30,32 @@
 
 #define GW_NONE         UINT32_MAX
 #define GW_MAX_DIMS     6
-#define GW_MAX_DIM_AXES 14
+#define GW_MAX_DIM_AXES 12
 
 typedef uint32_t gw_vid; /* value id */
 typedef uint32_t gw_oid; /* op id */
 typedef uint32_t gw_sid; /* interned string id; 0 is "" */
 
+/* A dimension is cut once, by the product of its sub-axes, in parts of kind `shard`; or, `outer` >
+ * 0, twice: over the first `outer` sub-axes in parts of that kind, and each of these, as the list
+ * of elements it is, over the rest in chunks. `turn`: the outer parts have travelled that many
+ * ranks around the ring of the outer sub-axes, so rank p of n holds part (p - turn) mod n. */
 typedef struct gw_dim {
     char name[8];  /* a factor: b s d h k f v ...; letters only, NUL-padded */
     int64_t size;  /* global */
     uint8_t naxes; /* sub-axes this dimension is sharded on, major first */
     uint8_t shard; /* gw_shard_kind */
+    uint8_t outer; /* 0, or how many of them make the outer cut */
+    uint8_t turn;  /* of the outer parts; 0 unless outer > 0 */
     uint8_t axes[GW_MAX_DIM_AXES];
 } gw_dim;
 
-/* dtype, named global dimensions, placement. An axis in no dim and in no mask is R. */
+/* dtype, named global dimensions, placement. An axis in no dim and in no mask is R. flat: the local
+ * part, as the dimensions' cuts leave it, is flattened and cut again, balanced, over flat_axes. */
 typedef struct gw_type {
     uint8_t dtype; /* gw_dtype */
     uint8_t ndim;
-    uint8_t flat; /* 1: the whole tensor is flattened and sharded `flat` on flat_axes (an optimizer
-                     home) */
+    uint8_t flat; /* 1: an optimizer home */
     uint32_t flat_axes;
     uint32_t psum; /* sub-axes on which this is a partial sum */
     uint32_t pmax; /* sub-axes on which this is a partial maximum */
@@ -207,11 +213,42 @@ int64_t gw_type_elems(const gw_type *t); /* global; 1 for a scalar */
 /* Elements and bytes that `rank` holds under the placement. */
 int64_t gw_type_local_elems(const gw_type *t, const gw_mesh *m, int64_t rank);
 int64_t gw_type_local_bytes(const gw_type *t, const gw_mesh *m, int64_t rank);
-/* Index in the whole tensor of the first element that `rank` holds of a type that is flat or cut
- * along its first dimension; 0 of others. */
+/* Where a flat part begins: an index into the flattened local tensor that it is a part of (the
+ * whole one where no dimension is cut); 0 of types that are not flat. */
 int64_t gw_type_flat_first(const gw_type *t, const gw_mesh *m, int64_t rank);
 /* Local length of dimension i. */
 int64_t gw_type_local_dim(const gw_type *t, int i, const gw_mesh *m, int64_t rank);
+/* Do all ranks hold the same length of dimension i? */
+bool gw_type_even(const gw_type *t, int i, const gw_mesh *m);
+/* The sub-axes that dimensions are cut on. */
+uint32_t gw_type_cut_axes(const gw_type *t);
+uint32_t gw_dim_axes(const gw_dim *d);
+bool gw_dim_same_cut(const gw_dim *a, const gw_dim *b);
+
+/* What `rank` holds of dimension i: runs of consecutive global indices, in local order; at most two
+ * (chunks, zigzags). */
+typedef struct gw_runs {
+    int n;
+    int64_t first[2], count[2];
+} gw_runs;
+gw_runs gw_type_runs(const gw_type *t, int i, const gw_mesh *m, int64_t rank);
+/* Global index along a cut of local index `at`, 0 <= at < the sum of its counts. */
+int64_t gw_runs_global(const gw_runs *c, int64_t at);
+
+/* All elements that a rank holds, in local order, as runs that are consecutive in the whole tensor,
+ * row-major: what initial weights, random rounding, checkpoints and comparisons go by. */
+typedef struct gw_held {
+    gw_runs cuts[GW_MAX_DIMS];
+    int64_t length[GW_MAX_DIMS], stride[GW_MAX_DIMS]; /* local; of the whole tensor */
+    int last; /* the innermost dimension that is cut, or 0 */
+    int ndim;
+    int64_t inner;  /* elements below it */
+    int64_t lo;     /* of the flattened local tensor, where the flat part begins */
+    int64_t at, hi; /* next of it, end */
+} gw_held;
+void gw_held_begin(gw_held *w, const gw_type *t, const gw_mesh *m, int64_t rank);
+/* The next run: from `global` of the whole tensor, from `local` of this rank's buffer. */
+bool gw_held_next(gw_held *w, int64_t *global, int64_t *local, int64_t *count);
 
 /* ---- values and ops ---- */
 /* A leaf: parameter, state or input. */

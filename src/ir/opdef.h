@@ -106,8 +106,8 @@ typedef struct gw_tensor {
     int ndim;
     int64_t dims[GW_MAX_DIMS];
     int64_t elems;
-    int64_t first; /* index in the whole tensor of element 0 of a flat part, or of a part along the
-                      first dimension (elements 0.. follow it); 0 of a whole tensor */
+    int64_t first; /* index in the whole tensor of element 0; those that follow it here follow it
+                      there only where no dimension but the first is cut (gw_held knows) */
 } gw_tensor;
 
 /* The arguments of a kernel. An absent optional input has data NULL and elems 0. */
@@ -120,7 +120,58 @@ typedef struct gw_kargs {
     void *work; /* aligned to 64 bytes */
     int64_t work_bytes;
     int threads;
+    int64_t rank; /* whose tensors these are: with the types of g, where each element stands */
 } gw_kargs;
+
+/* ---- shard rules ---- */
+/* The sub-axes of the mesh by what they do to a layer; masks, 0 where there are none. */
+typedef struct gw_axes {
+    uint32_t samples; /* dimension b is cut on these */
+    uint32_t tp;      /* weights are cut on these; s too, where sequence_parallel */
+    uint32_t cp;   /* s is cut on these: ring | ulysses | gather, three masks without common bits */
+    uint32_t ring; /* K and V travel around these */
+    uint32_t ulysses; /* s becomes heads on these around attention */
+    uint32_t gather;  /* K and V are gathered over these */
+    uint32_t ep;      /* experts are cut on these, a part of samples, cp and tp */
+    bool sequence_parallel;
+    double moe_buffer; /* rows an expert-parallel rank has room for, in mean loads */
+} gw_axes;
+
+/* What a shard rule sees of an op whose turn it is, and what it may do. It leaves in out[] values
+ * of b->g, with placements, that are the op's outputs. By default the pass decides by the
+ * signature; a rule of its own converts inputs with gw_sharding_convert, appends ops to b (in the
+ * op's phase, rate and scope) and gives each of their outputs its placement with gw_sharding_place.
+ */
+struct gw_builder;
+typedef struct gw_sharding {
+    struct gw_builder *b;
+    const gw_graph *src; /* without placements */
+    const gw_op *op;     /* of src */
+    int nin, nout;
+    gw_vid *in;  /* of b->g; GW_NONE where absent. Not flat, on the device, but perhaps partial */
+    gw_vid *out; /* to be filled */
+    const gw_attr *attrs; /* of op, for b->g */
+    const gw_axes *axes;
+    const gw_type *const *want; /* [nout]: where out[k] is a gradient, the placement of its home; or
+                                   NULL */
+    gw_status (*by_signature)(struct gw_sharding *, gw_diags *);
+    gw_vid (*convert)(struct gw_sharding *, gw_vid v, const gw_type *to);
+} gw_sharding;
+
+gw_status gw_shard_default(gw_sharding *s, gw_diags *dg); /* by the signature */
+/* v in placement `to` (dims cut, psum, pmax; other facts are ignored), by collectives if need be.
+ * The same conversion of an input, asked for again in forward or again in backward, is not made
+ * twice. Errors stay in b->status. */
+static inline gw_vid gw_sharding_convert(gw_sharding *s, gw_vid v, const gw_type *to) {
+    return s->convert(s, v, to);
+}
+/* Gives value v of b->g the cuts and partial axes of `t`, whose dimensions it has, matched by name.
+ */
+void gw_sharding_place(gw_sharding *s, gw_vid v, const gw_type *t);
+/* Changes of a placement: dimension d without, or with, sub-axes (appended as the most minor, in
+ * mesh order). */
+void gw_dim_uncut(gw_dim *d, uint32_t axes);
+void gw_dim_cut(gw_dim *d, uint32_t axes, const gw_mesh *m);
 
 /* cases: adds small graphs that exercise the op; each is run on reference and backend kernels, and
  * through finite differences in float64. See ops/cases.h. */
@@ -150,10 +201,13 @@ typedef struct gw_opdef {
     const char *doc; /* one line for the generated op reference */
     const char *signature;
     uint32_t traits;
-    int nin, nout; /* nin counts optional inputs */
-    int noptional; /* trailing inputs that may be absent, accumulators included */
-    int nacc;      /* the last nacc inputs are optional accumulators (same type as, and tied to,
-                      the last nacc outputs, in order): out = acc + result */
+    uint16_t linear_in; /* bit mask of inputs: a partial sum there, and in no other input, makes the
+                           outputs partial sums (a product, a rotation); GW_OP_LINEAR says it of all
+                           inputs together */
+    int nin, nout;      /* nin counts optional inputs */
+    int noptional;      /* trailing inputs that may be absent, accumulators included */
+    int nacc; /* the last nacc inputs are optional accumulators (same type as, and tied to,
+                 the last nacc outputs, in order): out = acc + result */
     int8_t ties[GW_MAX_OUT];      /* output i takes over input ties[i]; -1 = fresh */
     uint16_t reads_in, reads_out; /* bit masks: what backward reads of inputs and outputs */
     int nattrs;
@@ -161,6 +215,7 @@ typedef struct gw_opdef {
     gw_status (*infer)(gw_infer *);
     gw_status (*verify)(const gw_graph *, const gw_op *, gw_diags *);
     void (*sign)(const gw_graph *, const gw_op *, gw_signature *);
+    gw_status (*shard)(gw_sharding *, gw_diags *);
     void (*cost)(const gw_graph *, const gw_op *, gw_cost *);
     void (*vjp)(gw_vjp *);
     void (*reference)(const gw_kargs *);

@@ -132,9 +132,13 @@ static void print_mask(gw_str *out, const gw_mesh *m, const char *what, uint32_t
 static void print_dim(gw_str *out, const gw_dim *d, const gw_mesh *m) {
     gw_str_printf(out, "%.*s", (int)sizeof d->name, d->name);
     if (d->naxes || d->shard) {
+        int n = GW_MIN(d->naxes, GW_MAX_DIM_AXES), outer = GW_MIN(d->outer, n);
         gw_str_add_char(out, '{');
-        print_axes(out, m, d->axes, GW_MIN(d->naxes, GW_MAX_DIM_AXES));
+        print_axes(out, m, d->axes, outer);
+        if (outer) gw_str_add_char(out, '/');
+        print_axes(out, m, d->axes + outer, n - outer);
         if (d->shard) gw_str_printf(out, ":%s", gw_shard_kind_name((gw_shard_kind)d->shard));
+        if (d->turn) gw_str_printf(out, "+%d", d->turn);
         gw_str_add_char(out, '}');
     }
     gw_str_printf(out, "%lld", (long long)d->size);

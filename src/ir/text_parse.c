@@ -173,11 +173,11 @@ static bool parse_value_id(parser *s, bool absent_allowed, gw_vid *out) {
 
 /* ---- types ---- */
 
-/* Axis and group names up to `:` or `}`; at most `cap` sub-axes. */
+/* Axis and group names up to one of `/:+}`; at most `cap` sub-axes. */
 static bool parse_axes(parser *s, uint8_t *axes, int cap, int *n) {
     const gw_mesh *m = &s->g->mesh;
     *n = 0;
-    while (peek(s) != '}' && peek(s) != ':') {
+    while (!strchr("/:+}", peek(s)) || peek(s) == 0) {
         char name[WORD_MAX];
         if (*n && !expect(s, ',')) return false;
         word(s, name);
@@ -217,10 +217,17 @@ static bool parse_dim(parser *s, gw_type *t) {
     if (n == 0) return fail(s, "a dimension's name is missing here");
     if (s->p < s->end && is_letter(*s->p)) return fail(s, "a dimension's name is too long");
     if (accept(s, '{')) {
-        int naxes = 0;
+        int naxes = 0, more = 0;
         if (!parse_axes(s, d->axes, GW_MAX_DIM_AXES, &naxes)) return false;
-        d->naxes = (uint8_t)naxes;
+        if (accept(s, '/')) {
+            d->outer = (uint8_t)naxes;
+            if (!parse_axes(s, d->axes + naxes, GW_MAX_DIM_AXES - naxes, &more)) return false;
+        }
+        d->naxes = (uint8_t)(naxes + more);
         if (accept(s, ':') && !parse_shard_kind(s, &d->shard)) return false;
+        int64_t turn = 0;
+        if (accept(s, '+') && !parse_int(s, 0, UINT8_MAX, &turn)) return false;
+        d->turn = (uint8_t)turn;
         if (!expect(s, '}')) return false;
     }
     return parse_int(s, 0, INT64_MAX, &d->size);

@@ -138,8 +138,10 @@ static gw_status check_dim(const checker *c, int64_t v, const gw_dim *d, uint32_
         return bad_value(c, v, "dimension %s has no kind of shard", d->name);
     if (d->naxes > GW_MAX_DIM_AXES)
         return bad_value(c, v, "dimension %s has too many sub-axes", d->name);
-    if (d->naxes && d->shard == GW_SHARD_RAGGED)
-        return bad_value(c, v, "dimension %s is ragged, but a type holds no counts", d->name);
+    if (d->naxes && (d->shard == GW_SHARD_RAGGED || d->shard == GW_SHARD_LAYER))
+        return bad_value(c, v, "dimension %s is cut in a way that a type does not hold", d->name);
+    if (d->outer > d->naxes || (d->turn && !d->outer))
+        return bad_value(c, v, "dimension %s has no outer cut", d->name);
     for (int i = 0; i < d->naxes; i++) {
         if (d->axes[i] >= c->g->mesh.naxes)
             return bad_value(c, v, "dimension %s is sharded on an axis outside the mesh", d->name);
@@ -165,9 +167,6 @@ static gw_status check_masks(const checker *c, int64_t v, const gw_type *t, uint
     }
     if (t->flat > 1 || (!t->flat && t->flat_axes))
         return bad_value(c, v, "flat is neither 0 nor 1");
-    for (int i = 0; t->flat && i < t->ndim; i++)
-        if (t->dims[i].naxes)
-            return bad_value(c, v, "both flat and sharded along dimension %s", t->dims[i].name);
     return GW_OK;
 }
 

@@ -45,7 +45,10 @@ gw_tensor gw_tensor_of(const gw_graph *g, gw_vid v, void *data, int64_t rank) {
     const gw_type *type = gw_type_of(g, v);
     gw_tensor t = {.data = data, .dtype = (gw_dtype)type->dtype, .ndim = type->ndim};
     t.elems = gw_type_local_elems(type, &g->mesh, rank);
-    t.first = gw_type_flat_first(type, &g->mesh, rank);
+    gw_held w;
+    int64_t local, count;
+    gw_held_begin(&w, type, &g->mesh, rank);
+    if (!gw_held_next(&w, &t.first, &local, &count)) t.first = 0;
     if (type->flat) {
         t.ndim = 1;
         t.dims[0] = t.elems;
@@ -59,6 +62,7 @@ void gw_kargs_bind(gw_kargs *k, const gw_graph *g, const gw_op *o, gw_tensor *in
                    void *(*ptr)(void *user, gw_vid v), void *user, int64_t rank) {
     k->g = g;
     k->op = o;
+    k->rank = rank;
     k->nin = o->nin;
     k->nout = o->nout;
     k->in = in;

@@ -41,6 +41,45 @@ typedef struct gw_resnet {
                                them; false: each group keeps its own */
 } gw_resnet;
 
+typedef enum gw_moe_score { GW_MOE_SOFTMAX, GW_MOE_SIGMOID } gw_moe_score;
+
+/* What keeps the load of experts even. */
+typedef enum gw_moe_balance {
+    GW_MOE_BALANCE_NONE,
+    GW_MOE_BALANCE_SEQUENCE, /* an auxiliary loss of each sequence */
+    GW_MOE_BALANCE_BATCH,    /* an auxiliary loss of each global micro-batch */
+    GW_MOE_BALANCE_BIAS, /* no loss: a bias on scores, for the choice alone, moves against the load
+                          */
+} gw_moe_balance;
+
+/* Feed-forward layers of experts. experts == 0: the model has none. */
+typedef struct gw_moe {
+    int64_t experts, top; /* of these, how many a token goes to */
+    int64_t ffn;          /* of one expert */
+    int64_t shared;       /* experts that every token goes to, as one of shared * ffn; 0: none */
+    int64_t dense_layers; /* first layers with a dense feed-forward of size ffn of the model */
+    gw_moe_score score;
+    bool normalize; /* gates of the chosen ones sum to 1 */
+    double scale;   /* what gates are multiplied by at last */
+    int64_t groups,
+        group_limit;  /* experts in so many groups, chosen from the best group_limit; 1, 1 */
+    bool choice_bias; /* a score bias for the choice (a buffer, no parameter of the optimizer) */
+    gw_moe_balance balance;
+    double balance_weight; /* of the auxiliary loss */
+    double z_weight;       /* of the mean squared log-sum-exp of router logits */
+    double bias_rate;      /* of GW_MOE_BALANCE_BIAS: what a step adds or takes */
+    double capacity;       /* room of an expert in mean loads of a sequence's tokens; 0: dropless */
+    bool drop_by_score; /* capacity: the least scores are dropped; false: the last in token order */
+} gw_moe;
+
+/* Multi-head latent attention (DeepSeek-V2). kv_rank == 0: the model has none. A head's q and k are
+ * `nope` components without and `rope` with rotation (k's rotated part is one for all heads), its v
+ * has `v`. */
+typedef struct gw_mla {
+    int64_t q_rank, kv_rank; /* q_rank 0: q is projected at once */
+    int64_t nope, rope, v;
+} gw_mla;
+
 typedef enum gw_rope_scaling { GW_ROPE_NONE, GW_ROPE_LINEAR, GW_ROPE_LLAMA3 } gw_rope_scaling;
 
 typedef struct gw_model {
@@ -59,8 +98,10 @@ typedef struct gw_model {
     bool gelu_tanh; /* gpt2: tanh form (gelu_new) or exact */
     int64_t window; /* 0 = none: tokens a windowed layer sees, itself included */
     bool windowed[GW_MODEL_MAX_LAYERS];
-    double dropout;   /* gpt2: after the embeddings and on both residual branches */
-    double init_std;  /* of matrices; output projections get init_std / sqrt(2 layers) */
+    double dropout;  /* gpt2: after the embeddings and on both residual branches */
+    double init_std; /* of matrices; output projections get init_std / sqrt(2 layers) */
+    gw_moe moe;
+    gw_mla mla;
     gw_resnet resnet; /* of GW_FAMILY_RESNET, which reads norm_eps and this alone */
 } gw_model;
 

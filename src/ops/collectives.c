@@ -98,7 +98,10 @@ static void cost(const gw_graph *g, const gw_op *o, gw_cost *c) { gw_cost_set(g,
 
 static void reference(const gw_kargs *k) {
     if (k->out[0].data == k->in[0].data) return;
-    int64_t shift = k->in[0].elems > k->out[0].elems ? k->out[0].first : 0; /* a slice */
+    int64_t shift =
+        k->in[0].elems > k->out[0].elems
+            ? gw_type_flat_first(gw_type_of(k->g, gw_op_out(k->g, k->op, 0)), &k->g->mesh, k->rank)
+            : 0; /* a slice */
     for (int64_t i = 0; i < k->out[0].elems; i++)
         gw_ref_set(&k->out[0], i, gw_ref_get(&k->in[0], i + shift));
 }
@@ -114,6 +117,7 @@ static void cases(gw_cases *cs) {
         .doc = text,                                                                               \
         .signature = "*->*",                                                                       \
         .traits = GW_OP_NODIFF | (extra_traits),                                                   \
+        .linear_in = 0,                                                                            \
         .nin = 1,                                                                                  \
         .nout = 1,                                                                                 \
         .noptional = 0,                                                                            \
@@ -126,6 +130,7 @@ static void cases(gw_cases *cs) {
         .infer = infer,                                                                            \
         .verify = verify_##id,                                                                     \
         .sign = gw_sign_default,                                                                   \
+        .shard = gw_shard_default,                                                                 \
         .cost = cost,                                                                              \
         .vjp = gw_vjp_none,                                                                        \
         .reference = reference,                                                                    \

@@ -96,6 +96,7 @@ static void spill_cases(gw_cases *cs) {
         .doc = text,                                                                               \
         .signature = sig,                                                                          \
         .traits = GW_OP_NODIFF | GW_OP_FLAT,                                                       \
+        .linear_in = 0,                                                                            \
         .nin = inputs,                                                                             \
         .nout = 1,                                                                                 \
         .noptional = 0,                                                                            \
@@ -108,6 +109,7 @@ static void spill_cases(gw_cases *cs) {
         .infer = infer_hook,                                                                       \
         .verify = verify_##id,                                                                     \
         .sign = gw_sign_default,                                                                   \
+        .shard = gw_shard_default,                                                                 \
         .cost = nothing,                                                                           \
         .vjp = gw_vjp_none,                                                                        \
         .reference = reference,                                                                    \

@@ -15,6 +15,8 @@ typedef struct gw_param_info {
     bool decay;  /* weight decay applies: matrices, not gains or biases */
     bool hidden; /* a 2-D matrix of a block: what Muon takes */
     int rows;    /* leading dims that form the rows of that matrix */
+    char cut[8]; /* the dimension cut over tensor-parallel ranks, or "" (whole on each). A dimension
+                    `e` is cut over expert-parallel ranks besides */
 } gw_param_info;
 
 typedef enum gw_optim_kind { GW_OPTIM_ADAMW, GW_OPTIM_SGD, GW_OPTIM_MUON } gw_optim_kind;
@@ -45,9 +47,17 @@ typedef struct gw_recompute_opts {
     int64_t budget_bytes;
 } gw_recompute_opts;
 
-/* How a training step is laid over the data-parallel sub-axes of the mesh (groups dp_replicate and
- * dp: replicas, and what is sharded over). Zeroes mean plain data parallelism. */
+/* How K and V reach the queries where s is cut over context-parallel ranks. */
+typedef enum gw_cp_mode { GW_CP_RING, GW_CP_ULYSSES, GW_CP_HYBRID, GW_CP_ALLGATHER } gw_cp_mode;
+
+/* How a training step is laid over the groups of the mesh: dp_replicate and dp (replicas, and what
+ * is sharded over), cp, tp, in this order. Zeroes mean plain data parallelism. */
 typedef struct gw_layout_opts {
+    bool sequence_parallel; /* s is cut over tp too between the products */
+    gw_cp_mode cp_mode;
+    int cp_ulysses; /* hybrid: ranks over which heads are exchanged; the rest of cp is a ring */
+    int ep; /* ranks that experts are cut over, folded over sub-axes of dp, cp, tp; 0, 1: none */
+    double moe_buffer; /* rows an expert-parallel rank has room for, in mean loads */
     int zero; /* 0 nothing is sharded, 1 optimizer state, 2 also gradients, 3 also parameters */
     bool keep_gathered; /* zero 3: backward uses what forward gathered */
     bool reduce_each;   /* gradients are reduced in each micro-batch, not in the last alone */
@@ -105,6 +115,11 @@ typedef struct gw_compile_report {
     double recomputed_flops;
     int recompute_candidates, recompute_chosen; /* budget policy */
 } gw_compile_report;
+
+/* The sub-axes of a mesh by what they do under a layout. Refuses (GW_ERR_CONFIG) an ep or a
+ * cp_ulysses that no product of sub-axes makes. */
+GW_WARN_UNUSED gw_status gw_layout_axes(gw_axes *a, const gw_mesh *m, const gw_layout_opts *l,
+                                        gw_diags *dg);
 
 /* Pass names in order; NULL past the end. */
 const char *gw_pass_name(int i);

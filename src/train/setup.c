@@ -242,8 +242,10 @@ static void list_params(gw_setup *s) {
     gw_model_params(&s->model, &s->mem, &s->params, &s->nparams);
     s->infos = gw_arena_new(&s->mem, gw_param_info, s->nparams + 1);
     for (int i = 0; i < s->nparams; i++)
-        s->infos[i] = (gw_param_info){s->params[i].name, s->params[i].decay, s->params[i].hidden,
-                                      s->params[i].rows};
+        s->infos[i] = (gw_param_info){.name = s->params[i].name,
+                                      .decay = s->params[i].decay,
+                                      .hidden = s->params[i].hidden,
+                                      .rows = s->params[i].rows};
 }
 
 static gw_status no_tokenizer(const gw_runfile *rf, gw_diags *dg) {

@@ -23,8 +23,10 @@ void golden_open(golden *g, const char *name, const char *weights, bool referenc
     gw_model_params(&g->model, &g->mem, &g->params, &g->nparams);
     g->infos = gw_arena_new(&g->mem, gw_param_info, g->nparams);
     for (int i = 0; i < g->nparams; i++)
-        g->infos[i] = (gw_param_info){g->params[i].name, g->params[i].decay, g->params[i].hidden,
-                                      g->params[i].rows};
+        g->infos[i] = (gw_param_info){.name = g->params[i].name,
+                                      .decay = g->params[i].decay,
+                                      .hidden = g->params[i].hidden,
+                                      .rows = g->params[i].rows};
     g->machine = gw_machine_this(2);
     g->machine.reference_only = reference_kernels;
     g->opts = (gw_compile_opts){.compute = GW_F32,

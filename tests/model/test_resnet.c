@@ -78,8 +78,10 @@ static void net_open(net *t, const char *name, gw_dtype dtype, int64_t groups, b
     gw_model_buffers(&t->model, &t->mem, &t->buffers, &t->nbuffers);
     t->infos = gw_arena_new(&t->mem, gw_param_info, t->nparams);
     for (int i = 0; i < t->nparams; i++)
-        t->infos[i] = (gw_param_info){t->params[i].name, t->params[i].decay, t->params[i].hidden,
-                                      t->params[i].rows};
+        t->infos[i] = (gw_param_info){.name = t->params[i].name,
+                                      .decay = t->params[i].decay,
+                                      .hidden = t->params[i].hidden,
+                                      .rows = t->params[i].rows};
     char path[600];
     snprintf(path, sizeof path, "%s/%s.safetensors", test_source_path("golden/resnet"), name);
     CHECK_OK(gw_st_open(path, &t->want, &t->dg), &t->dg);

@@ -35,7 +35,8 @@ static gw_status compiled(const gw_model *m, const gw_build_opts *b, int64_t *by
         gw_model_params(m, &a, &p, &n);
         gw_param_info *infos = gw_arena_new(&a, gw_param_info, n);
         for (int i = 0; i < n; i++)
-            infos[i] = (gw_param_info){p[i].name, p[i].decay, p[i].hidden, p[i].rows};
+            infos[i] = (gw_param_info){
+                .name = p[i].name, .decay = p[i].decay, .hidden = p[i].hidden, .rows = p[i].rows};
         gw_machine machine = gw_machine_this(2);
         gw_compile_opts o = {.train = b->mode == GW_BUILD_LOSS,
                              .compute = GW_F32,

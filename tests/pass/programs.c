@@ -31,8 +31,10 @@ void program_init(program *p, const gw_model *m, int64_t batch, int64_t seq) {
     gw_model_params(m, &p->mem, &p->params, &p->nparams);
     gw_param_info *infos = gw_arena_new(&p->mem, gw_param_info, p->nparams);
     for (int i = 0; i < p->nparams; i++)
-        infos[i] = (gw_param_info){p->params[i].name, p->params[i].decay, p->params[i].hidden,
-                                   p->params[i].rows};
+        infos[i] = (gw_param_info){.name = p->params[i].name,
+                                   .decay = p->params[i].decay,
+                                   .hidden = p->params[i].hidden,
+                                   .rows = p->params[i].rows};
     p->facts.comm = gw_coll_machine_local(2);
     p->machine = (gw_machine){.isa = GW_ISA_AVX2, .threads = 2, .count_only = true};
     p->opts = (gw_compile_opts){.train = true,

@@ -99,7 +99,9 @@ static gw_status body(gw_comm *c, void *user, gw_diags *dg) {
     gw_model_params(&m, &mem, &p, &np);
     gw_model_buffers(&m, &mem, &b, &nb);
     gw_param_info *infos = gw_arena_new(&mem, gw_param_info, np);
-    for (int i = 0; i < np; i++) infos[i] = (gw_param_info){p[i].name, p[i].decay, false, 1};
+    for (int i = 0; i < np; i++)
+        infos[i] =
+            (gw_param_info){.name = p[i].name, .decay = p[i].decay, .hidden = false, .rows = 1};
     gw_exec_facts f = {.machine = gw_machine_this(1), .comm = *gw_comm_machine(c)};
     gw_compile_opts o = {.train = true,
                          .micro_batches = 1,

@@ -138,7 +138,8 @@ static void learner_init(learner *l) {
     gw_model_params(&l->m, &l->mem, &l->params, &l->n);
     l->infos = gw_arena_new(&l->mem, gw_param_info, l->n);
     for (int i = 0; i < l->n; i++)
-        l->infos[i] = (gw_param_info){l->params[i].name, l->params[i].decay, false, 1};
+        l->infos[i] = (gw_param_info){
+            .name = l->params[i].name, .decay = l->params[i].decay, .hidden = false, .rows = 1};
     l->train = program(l, true, NULL);
     l->held = program(l, false, l->train);
     const gw_graph *g = gw_exec_graph(l->train);

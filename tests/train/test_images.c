@@ -111,7 +111,7 @@ static gw_status steps(run *r, gw_session *s, bool writes, gw_diags *dg) {
     return GW_OK;
 }
 
-static gw_status trained(run *r, const gw_runfile *rf, gw_comm *c, gw_diags *dg) {
+static gw_status trained(run *r, gw_runfile *rf, gw_comm *c, gw_diags *dg) {
     bool writes = gw_ranks_me(c) == 0;
     gw_session s;
     GW_TRY(gw_session_open(&s, rf, r->resume, c, dg));
