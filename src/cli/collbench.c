@@ -27,6 +27,15 @@ static int64_t align(int64_t n) {
     return n > INT64_MAX - 4095 ? INT64_MAX : (n + 4095) & ~(int64_t)4095;
 }
 
+/* From one buffer to the next: an odd number of MiB, so that the same places of both never differ
+ * by a multiple of 2^28 bytes, which AMD's first-level caches cannot tell apart (comm/shm_share.c).
+ */
+static int64_t stride(int64_t bytes) {
+    const int64_t mib = (int64_t)1 << 20;
+    return bytes > INT64_MAX - 3 * mib ? INT64_MAX
+                                       : ((bytes + mib - 1) / (2 * mib)) * 2 * mib + mib;
+}
+
 int64_t gw_collbench_scratch(const gw_comm *comm, int64_t bytes) {
     int64_t top = 0;
     gw_coll_part part = {.elems = bytes / 4};
@@ -70,7 +79,7 @@ static gw_status look_for_room(const gw_comm *comm, int64_t max_bytes, int64_t s
 
 gw_status gw_collbench_open(gw_collbench *b, gw_comm *comm, int64_t max_bytes,
                             int64_t scratch_bytes, gw_diags *dg) {
-    *b = (gw_collbench){.comm = comm, .max_bytes = align(max_bytes)};
+    *b = (gw_collbench){.comm = comm, .max_bytes = stride(max_bytes)};
     b->threads = GW_MAX(gw_comm_machine(comm)->threads, 1);
     b->scratch_bytes = align(scratch_bytes);
     int64_t bytes = 0;
