@@ -20,6 +20,10 @@ model.rope_scaling.factor=
 model.rope_scaling.low_freq_factor=
 model.rope_scaling.high_freq_factor=
 model.rope_scaling.original_max_positions=
+model.rope_scaling.beta_fast=
+model.rope_scaling.beta_slow=
+model.rope_scaling.mscale=
+model.rope_scaling.mscale_all_dim=
 model.tie_embeddings=
 model.sliding_window=
 model.attention_bias=
@@ -32,6 +36,27 @@ model.channels=
 model.width=
 model.batchnorm=
 model.broadcast_buffers=
+model.moe.experts=
+model.moe.top=
+model.moe.ffn=
+model.moe.shared=
+model.moe.dense_layers=
+model.moe.score=
+model.moe.normalize=
+model.moe.scale=
+model.moe.groups=
+model.moe.group_limit=
+model.moe.balance=
+model.moe.balance_weight=
+model.moe.z_weight=
+model.moe.bias_rate=
+model.moe.capacity=
+model.moe.drop=
+model.mla.q_rank=
+model.mla.kv_rank=
+model.mla.nope=
+model.mla.rope=
+model.mla.v=
 data.train=
 data.valid=
 data.tokenizer=
@@ -65,6 +90,7 @@ optimizer.muon_momentum=
 optimizer.muon_ns_steps=
 optimizer.norm=
 precision.compute=
+precision.products=
 precision.gradients=
 precision.master=
 precision.moments=
@@ -73,6 +99,15 @@ precision.loss_scale=
 precision.loss_scale_init=
 precision.loss_scale_window=
 layout.dp=
+layout.tp=
+layout.sequence_parallel=
+layout.tp_chunks=
+layout.cp=
+layout.cp_mode=
+layout.cp_ulysses=
+layout.ep=
+layout.moe_buffer=
+layout.shard=
 layout.zero=
 layout.dp_replicate=
 layout.reshard_after_forward=
@@ -98,16 +133,20 @@ checkpoint.keep_last="
 
 _gradwright_key_values() {
     case $1 in
-        model.family) echo "gpt2 llama qwen2 qwen3 mistral resnet18 resnet34 resnet50 resnet101 resnet152" ;;
-        model.preset) echo "gpt2 gpt2-medium gpt2-large gpt2-xl llama3-8b llama3-70b llama3.1-8b llama3.1-70b llama3-405b llama2-7b llama2-70b smollm2-135m smollm2-360m smollm2-1.7b qwen2.5-0.5b qwen2.5-1.5b qwen2.5-3b qwen2.5-7b qwen2.5-14b qwen2.5-32b qwen2.5-72b qwen3-0.6b qwen3-1.7b qwen3-4b qwen3-8b qwen3-14b qwen3-32b mistral-7b resnet18 resnet34 resnet50 resnet101 resnet152" ;;
+        model.family) echo "gpt2 llama qwen2 qwen3 mistral mixtral qwen3_moe deepseek resnet18 resnet34 resnet50 resnet101 resnet152" ;;
+        model.preset) echo "gpt2 gpt2-medium gpt2-large gpt2-xl llama3-8b llama3-70b llama3.1-8b llama3.1-70b llama3-405b llama2-7b llama2-70b smollm2-135m smollm2-360m smollm2-1.7b qwen2.5-0.5b qwen2.5-1.5b qwen2.5-3b qwen2.5-7b qwen2.5-14b qwen2.5-32b qwen2.5-72b qwen3-0.6b qwen3-1.7b qwen3-4b qwen3-8b qwen3-14b qwen3-32b mistral-7b mixtral-8x7b mixtral-8x22b qwen3-30b-a3b qwen3-235b-a22b deepseek-v2-lite deepseek-v2 deepseek-v3 resnet18 resnet34 resnet50 resnet101 resnet152" ;;
         model.load_weights) echo "true false" ;;
         model.vocab) echo "auto" ;;
-        model.rope_scaling.type) echo "none linear llama3" ;;
+        model.rope_scaling.type) echo "none linear llama3 yarn" ;;
         model.tie_embeddings) echo "true false" ;;
         model.attention_bias) echo "true false" ;;
         model.mlp_bias) echo "true false" ;;
         model.batchnorm) echo "local sync" ;;
         model.broadcast_buffers) echo "true false" ;;
+        model.moe.score) echo "softmax sigmoid" ;;
+        model.moe.normalize) echo "true false" ;;
+        model.moe.balance) echo "none sequence batch bias" ;;
+        model.moe.drop) echo "position score" ;;
         data.pack) echo "true false" ;;
         data.mask_first_label) echo "true false" ;;
         train.threads) echo "auto" ;;
@@ -116,12 +155,15 @@ _gradwright_key_values() {
         optimizer.schedule) echo "constant linear cosine wsd" ;;
         optimizer.norm) echo "exact deferred" ;;
         precision.compute) echo "fp32 bf16 fp16 float32 bfloat16 float16" ;;
+        precision.products) echo "compute fp8 fp8_pow2" ;;
         precision.gradients) echo "float32 compute fp32" ;;
         precision.master) echo "float32 none fp32" ;;
         precision.moments) echo "float32 compute fp32" ;;
         precision.stochastic_rounding) echo "true false" ;;
         precision.loss_scale) echo "dynamic" ;;
         layout.dp) echo "auto" ;;
+        layout.sequence_parallel) echo "true false" ;;
+        layout.cp_mode) echo "ring ulysses hybrid allgather" ;;
         layout.reshard_after_forward) echo "auto true false" ;;
         layout.reduce) echo "auto last each" ;;
         layout.prefetch) echo "auto" ;;
@@ -175,6 +217,12 @@ _gradwright() {
             COMPREPLY=()
             return ;;
         "plan --memory"|"plan -m")
+            COMPREPLY=()
+            return ;;
+        "plan --why"|"plan -w")
+            COMPREPLY=($(compgen -W "tp cp" -- "$cur"))
+            return ;;
+        "plan --hardware")
             COMPREPLY=()
             return ;;
         "program --after"|"program -a")
@@ -253,7 +301,7 @@ _gradwright() {
             COMPREPLY=()
             return ;;
         "bench --kind"|"bench -k")
-            COMPREPLY=($(compgen -W "all-reduce reduce-scatter all-gather broadcast all-to-all" -- "$cur"))
+            COMPREPLY=($(compgen -W "all-reduce reduce-scatter all-gather broadcast all-to-all shift" -- "$cur"))
             return ;;
         "bench --sizes")
             COMPREPLY=()
@@ -292,7 +340,7 @@ _gradwright() {
             fi ;;
         plan)
             if [[ $cur == -* ]]; then
-                COMPREPLY=($(compgen -W "--ranks --set --memory --all --json --help --quiet --verbose --no-color" -- "$cur"))
+                COMPREPLY=($(compgen -W "--ranks --set --memory --why --hardware --all --json --help --quiet --verbose --no-color" -- "$cur"))
             else
                 COMPREPLY=($(compgen -f -- "$cur"))
             fi ;;
@@ -324,7 +372,7 @@ _gradwright() {
             if [[ $cur == -* ]]; then
                 COMPREPLY=($(compgen -W "--help --quiet --verbose --no-color" -- "$cur"))
             else
-                COMPREPLY=($(compgen -W "llama gpt2 qwen2 qwen3 mistral" -- "$cur"))
+                COMPREPLY=($(compgen -W "llama gpt2 qwen2 qwen3 mistral mixtral qwen3_moe deepseek" -- "$cur"))
             fi ;;
         env)
             if [[ $cur == -* ]]; then

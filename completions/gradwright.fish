@@ -3,8 +3,8 @@
 
 function __gradwright_set
     printf '%s\n' \
-        model.family=gpt2 model.family=llama model.family=qwen2 model.family=qwen3 model.family=mistral model.family=resnet18 model.family=resnet34 model.family=resnet50 model.family=resnet101 model.family=resnet152 \
-        model.preset=gpt2 model.preset=gpt2-medium model.preset=gpt2-large model.preset=gpt2-xl model.preset=llama3-8b model.preset=llama3-70b model.preset=llama3.1-8b model.preset=llama3.1-70b model.preset=llama3-405b model.preset=llama2-7b model.preset=llama2-70b model.preset=smollm2-135m model.preset=smollm2-360m model.preset=smollm2-1.7b model.preset=qwen2.5-0.5b model.preset=qwen2.5-1.5b model.preset=qwen2.5-3b model.preset=qwen2.5-7b model.preset=qwen2.5-14b model.preset=qwen2.5-32b model.preset=qwen2.5-72b model.preset=qwen3-0.6b model.preset=qwen3-1.7b model.preset=qwen3-4b model.preset=qwen3-8b model.preset=qwen3-14b model.preset=qwen3-32b model.preset=mistral-7b model.preset=resnet18 model.preset=resnet34 model.preset=resnet50 model.preset=resnet101 model.preset=resnet152 \
+        model.family=gpt2 model.family=llama model.family=qwen2 model.family=qwen3 model.family=mistral model.family=mixtral model.family=qwen3_moe model.family=deepseek model.family=resnet18 model.family=resnet34 model.family=resnet50 model.family=resnet101 model.family=resnet152 \
+        model.preset=gpt2 model.preset=gpt2-medium model.preset=gpt2-large model.preset=gpt2-xl model.preset=llama3-8b model.preset=llama3-70b model.preset=llama3.1-8b model.preset=llama3.1-70b model.preset=llama3-405b model.preset=llama2-7b model.preset=llama2-70b model.preset=smollm2-135m model.preset=smollm2-360m model.preset=smollm2-1.7b model.preset=qwen2.5-0.5b model.preset=qwen2.5-1.5b model.preset=qwen2.5-3b model.preset=qwen2.5-7b model.preset=qwen2.5-14b model.preset=qwen2.5-32b model.preset=qwen2.5-72b model.preset=qwen3-0.6b model.preset=qwen3-1.7b model.preset=qwen3-4b model.preset=qwen3-8b model.preset=qwen3-14b model.preset=qwen3-32b model.preset=mistral-7b model.preset=mixtral-8x7b model.preset=mixtral-8x22b model.preset=qwen3-30b-a3b model.preset=qwen3-235b-a22b model.preset=deepseek-v2-lite model.preset=deepseek-v2 model.preset=deepseek-v3 model.preset=resnet18 model.preset=resnet34 model.preset=resnet50 model.preset=resnet101 model.preset=resnet152 \
         model.path= \
         model.load_weights=true model.load_weights=false \
         model.layers= \
@@ -17,11 +17,15 @@ function __gradwright_set
         model.max_positions= \
         model.norm_eps= \
         model.rope_theta= \
-        model.rope_scaling.type=none model.rope_scaling.type=linear model.rope_scaling.type=llama3 \
+        model.rope_scaling.type=none model.rope_scaling.type=linear model.rope_scaling.type=llama3 model.rope_scaling.type=yarn \
         model.rope_scaling.factor= \
         model.rope_scaling.low_freq_factor= \
         model.rope_scaling.high_freq_factor= \
         model.rope_scaling.original_max_positions= \
+        model.rope_scaling.beta_fast= \
+        model.rope_scaling.beta_slow= \
+        model.rope_scaling.mscale= \
+        model.rope_scaling.mscale_all_dim= \
         model.tie_embeddings=true model.tie_embeddings=false \
         model.sliding_window= \
         model.attention_bias=true model.attention_bias=false \
@@ -34,6 +38,27 @@ function __gradwright_set
         model.width= \
         model.batchnorm=local model.batchnorm=sync \
         model.broadcast_buffers=true model.broadcast_buffers=false \
+        model.moe.experts= \
+        model.moe.top= \
+        model.moe.ffn= \
+        model.moe.shared= \
+        model.moe.dense_layers= \
+        model.moe.score=softmax model.moe.score=sigmoid \
+        model.moe.normalize=true model.moe.normalize=false \
+        model.moe.scale= \
+        model.moe.groups= \
+        model.moe.group_limit= \
+        model.moe.balance=none model.moe.balance=sequence model.moe.balance=batch model.moe.balance=bias \
+        model.moe.balance_weight= \
+        model.moe.z_weight= \
+        model.moe.bias_rate= \
+        model.moe.capacity= \
+        model.moe.drop=position model.moe.drop=score \
+        model.mla.q_rank= \
+        model.mla.kv_rank= \
+        model.mla.nope= \
+        model.mla.rope= \
+        model.mla.v= \
         data.train= \
         data.valid= \
         data.tokenizer= \
@@ -67,6 +92,7 @@ function __gradwright_set
         optimizer.muon_ns_steps= \
         optimizer.norm=exact optimizer.norm=deferred \
         precision.compute=fp32 precision.compute=bf16 precision.compute=fp16 precision.compute=float32 precision.compute=bfloat16 precision.compute=float16 \
+        precision.products=compute precision.products=fp8 precision.products=fp8_pow2 \
         precision.gradients=float32 precision.gradients=compute precision.gradients=fp32 \
         precision.master=float32 precision.master=none precision.master=fp32 \
         precision.moments=float32 precision.moments=compute precision.moments=fp32 \
@@ -75,6 +101,15 @@ function __gradwright_set
         precision.loss_scale_init= \
         precision.loss_scale_window= \
         layout.dp=auto \
+        layout.tp= \
+        layout.sequence_parallel=true layout.sequence_parallel=false \
+        layout.tp_chunks= \
+        layout.cp= \
+        layout.cp_mode=ring layout.cp_mode=ulysses layout.cp_mode=hybrid layout.cp_mode=allgather \
+        layout.cp_ulysses= \
+        layout.ep= \
+        layout.moe_buffer= \
+        layout.shard= \
         layout.zero= \
         layout.dp_replicate= \
         layout.reshard_after_forward=auto layout.reshard_after_forward=true layout.reshard_after_forward=false \
@@ -135,6 +170,8 @@ complete -c gradwright -n '__fish_seen_subcommand_from verify' -F
 complete -c gradwright -n '__fish_seen_subcommand_from plan' -l ranks -s n -x -d 'plan for N ranks: layout.dp auto becomes N'
 complete -c gradwright -n '__fish_seen_subcommand_from plan' -l set -s s -x -a '(__gradwright_set)' -d 'override one key of the run file; repeatable'
 complete -c gradwright -n '__fish_seen_subcommand_from plan' -l memory -s m -x -d 'judge by this much memory, not by this machine\'s'
+complete -c gradwright -n '__fish_seen_subcommand_from plan' -l why -s w -x -a 'tp cp' -d 'what a layout costs, degree by degree: tp or cp'
+complete -c gradwright -n '__fish_seen_subcommand_from plan' -l hardware -x -d 'with --why: h100, or flops=312e12,link=300GB/s ...'
 complete -c gradwright -n '__fish_seen_subcommand_from plan' -l all -s a -d 'print every table in full'
 complete -c gradwright -n '__fish_seen_subcommand_from plan' -l json -d 'print JSON for machines'
 complete -c gradwright -n '__fish_seen_subcommand_from plan' -F
@@ -165,7 +202,7 @@ complete -c gradwright -n '__fish_seen_subcommand_from export' -F
 complete -c gradwright -n '__fish_seen_subcommand_from config' -l set -s s -x -a '(__gradwright_set)' -d 'override one key of the run file; repeatable'
 complete -c gradwright -n '__fish_seen_subcommand_from config' -l json -d 'print JSON for machines'
 complete -c gradwright -n '__fish_seen_subcommand_from config' -F
-complete -c gradwright -n '__fish_seen_subcommand_from init' -a 'llama gpt2 qwen2 qwen3 mistral'
+complete -c gradwright -n '__fish_seen_subcommand_from init' -a 'llama gpt2 qwen2 qwen3 mistral mixtral qwen3_moe deepseek'
 complete -c gradwright -n '__fish_seen_subcommand_from env' -l json -d 'print JSON for machines'
 complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -l out -s o -r -F -d 'train, decode: FILE; encode: PREFIX of .bin, .idx'
 complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -l vocab-size -s n -x -d 'train: tokens in all (default 8192)'
@@ -181,7 +218,7 @@ complete -c gradwright -n '__fish_seen_subcommand_from calibrate' -l out -s o -r
 complete -c gradwright -n '__fish_seen_subcommand_from calibrate' -l max-size -x -d 'largest data (default 16MiB)'
 complete -c gradwright -n '__fish_seen_subcommand_from calibrate' -l seconds -x -d 'time for each figure, about (default 0.05)'
 complete -c gradwright -n '__fish_seen_subcommand_from bench' -l ranks -s n -x -d 'run on N local ranks (mpirun and srun start their own)'
-complete -c gradwright -n '__fish_seen_subcommand_from bench' -l kind -s k -x -a 'all-reduce reduce-scatter all-gather broadcast all-to-all' -d 'which collective (default all-reduce)'
+complete -c gradwright -n '__fish_seen_subcommand_from bench' -l kind -s k -x -a 'all-reduce reduce-scatter all-gather broadcast all-to-all shift' -d 'which collective (default all-reduce)'
 complete -c gradwright -n '__fish_seen_subcommand_from bench' -l sizes -x -d '1KiB,1MiB or 1KiB..64MiB (default; times 4)'
 complete -c gradwright -n '__fish_seen_subcommand_from bench' -l algorithm -s a -x -d 'force one (default: what is predicted fastest)'
 complete -c gradwright -n '__fish_seen_subcommand_from bench' -l dtype -x -a 'f32 bf16 f16 f64' -d 'element type (default f32)'

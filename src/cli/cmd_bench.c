@@ -22,7 +22,7 @@ enum { MAX_SIZES = 64 };
 static const gw_option options[] = {
     GW_OPTION_RANKS,
     {"kind", 'k', "KIND", "which collective (default all-reduce)", GW_OPT_STRING,
-     "all-reduce reduce-scatter all-gather broadcast all-to-all"},
+     "all-reduce reduce-scatter all-gather broadcast all-to-all shift"},
     {"sizes", 0, "SIZES", "1KiB,1MiB or 1KiB..64MiB (default; times 4)", GW_OPT_STRING, NULL},
     {"algorithm", 'a', "NAME", "force one (default: what is predicted fastest)", GW_OPT_STRING,
      NULL},
@@ -179,7 +179,7 @@ static gw_status measure(gw_cli *cli, const bench *b, gw_collbench *cb, int64_t 
     GW_TRY(gw_collbench_check(cb, &k, &r->wrong, cli->diags));
     GW_TRY(gw_collbench_run(cb, &k, &r->apart, cli->diags));
     GW_TRY(gw_collbench_copies(cb, bytes, k.samples, k.seconds_s, &r->copies, cli->diags));
-    k.in_place = k.kind != GW_COLL_ALL_TO_ALL;
+    k.in_place = k.kind != GW_COLL_ALL_TO_ALL && k.kind != GW_COLL_SHIFT;
     return gw_collbench_run(cb, &k, &r->in_place, cli->diags);
 }
 
@@ -213,8 +213,9 @@ static void print_table(gw_cli *cli, const bench *b, const row *rows, int64_t ra
     }
     gw_table_print(t, cli->out, "");
     gw_table_free(t);
-    if (b->k.kind == GW_COLL_ALL_TO_ALL)
-        fprintf(cli->out, "\nAn all-to-all is not done in place: both halves are out of place.\n");
+    if (b->k.kind == GW_COLL_ALL_TO_ALL || b->k.kind == GW_COLL_SHIFT)
+        fprintf(cli->out, "\nThis is not done in place (%s): both halves are out of place.\n",
+                gw_coll_kind_name(b->k.kind));
     if (b->k.wire == GW_WIRE_INT8 || b->k.wire == GW_WIRE_INT4)
         fprintf(cli->out,
                 "\n#wrong is left out: %s rounds, so no element need be exact; `gradwright verify` "

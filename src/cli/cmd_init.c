@@ -49,6 +49,55 @@ static const family families[] = {
                 "  kv_heads: 2\n"
                 "  ffn: 384\n"
                 "  sliding_window: 64         # tokens each position attends to\n"},
+    {"mixtral",
+     "  family: mixtral\n"
+     "  layers: 4\n"
+     "  hidden: 128\n"
+     "  heads: 4\n"
+     "  kv_heads: 2\n"
+     "  ffn: 256                   # width of one expert; every layer has experts\n"
+     "  moe:\n"
+     "    experts: 8               # of a layer; layout.ep cuts them over ranks\n"
+     "    top: 2                   # that a token goes to\n"
+     "    balance: batch           # or none, sequence, bias: what keeps their load even\n"
+     "    balance_weight: 0.01     # of the auxiliary loss\n"
+     "    z_weight: 0.001          # keeps router logits small\n"},
+    {"qwen3_moe",
+     "  family: qwen3_moe            # norms on q and k, many narrow experts\n"
+     "  layers: 4\n"
+     "  hidden: 128\n"
+     "  heads: 4\n"
+     "  kv_heads: 2\n"
+     "  head_dim: 64\n"
+     "  moe:\n"
+     "    experts: 16              # of a layer; layout.ep cuts them over ranks\n"
+     "    top: 4                   # that a token goes to\n"
+     "    ffn: 96                  # width of one expert\n"
+     "    balance: batch           # or none, sequence, bias: what keeps their load even\n"
+     "    balance_weight: 0.01     # of the auxiliary loss\n"},
+    {"deepseek",
+     "  family: deepseek\n"
+     "  layers: 4\n"
+     "  hidden: 128\n"
+     "  heads: 4\n"
+     "  ffn: 384                   # of layers without experts\n"
+     "  mla:                       # attention by way of latents\n"
+     "    q_rank: 64               # width of that of queries; 0: none\n"
+     "    kv_rank: 32              # width of that of keys and values\n"
+     "    nope: 32                 # of a head of queries and keys, without rotation\n"
+     "    rope: 16                 # and with\n"
+     "    v: 32                    # of a head of values\n"
+     "  moe:\n"
+     "    experts: 16              # of a layer; layout.ep cuts them over ranks\n"
+     "    top: 4                   # that a token goes to\n"
+     "    ffn: 96                  # width of one expert\n"
+     "    shared: 1                # that every token goes to\n"
+     "    dense_layers: 1          # first layers without experts\n"
+     "    groups: 4                # experts stand in so many groups\n"
+     "    group_limit: 2           # a token goes to experts of so many, the best\n"
+     "    score: sigmoid           # or softmax\n"
+     "    balance: bias            # or none, sequence, batch: what keeps their load even\n"
+     "    bias_rate: 0.001         # what a step adds to an expert's bias, or takes\n"},
 };
 
 static const char *const head =
@@ -103,7 +152,9 @@ static gw_status run(gw_cli *cli) {
         fprintf(cli->out, "%s%s%s", head, families[i].model, tail);
         return GW_OK;
     }
-    return gw_cli_usage_error(cli, "there is no family '%s': llama, gpt2, qwen2, qwen3 or mistral",
+    return gw_cli_usage_error(cli,
+                              "there is no family '%s': llama, gpt2, qwen2, qwen3, mistral, "
+                              "mixtral, qwen3_moe or deepseek",
                               name);
 }
 
@@ -111,14 +162,15 @@ const gw_command gw_cmd_init = {
     .name = "init",
     .summary = "print a commented run file that works",
     .usage = {"[FAMILY]"},
-    .description = "FAMILY is llama (the default), gpt2, qwen2, qwen3 or mistral. The run file\n"
-                   "trains a small model in about a minute on the text that `make data` prepares.",
+    .description = "FAMILY is llama (the default), gpt2, qwen2, qwen3 or mistral, or with experts\n"
+                   "mixtral, qwen3_moe or deepseek. The run file trains a small model in about a\n"
+                   "minute on the text that `make data` prepares.",
     .options = NULL,
     .noptions = 0,
     .min_args = 0,
     .max_args = 1,
     .completes = GW_COMPLETE_WORDS,
-    .words = "llama gpt2 qwen2 qwen3 mistral",
+    .words = "llama gpt2 qwen2 qwen3 mistral mixtral qwen3_moe deepseek",
     .example = "gradwright init llama > run.yaml",
     .run = run,
 };

@@ -3,20 +3,27 @@
 //
 // Compiles the run's step exactly as `train` does and prints the ledger of the program, then the
 // verdict: does it fit into the memory this process may use, and if not, what is the smallest
-// change that would make it fit.
+// change that would make it fit. `--why` explains a layout instead, degree by degree (plan_why.c);
+// of a layout that is in use the page has the explanation too.
 #include <stdio.h>
 
-#include "base/str.h"     /* gw_fmt_bytes */
-#include "base/term.h"    /* gw_table */
-#include "cli/command.h"  /* gw_command */
-#include "cli/plan_fit.h" /* gw_fit */
-#include "cli/planarg.h"  /* gw_target */
-#include "run/memory.h"   /* gw_memory_available */
+#include "base/str.h"       /* gw_fmt_bytes */
+#include "base/term.h"      /* gw_table */
+#include "cli/command.h"    /* gw_command */
+#include "cli/plan_fit.h"   /* gw_fit */
+#include "cli/placements.h" /* gw_cli_print_placements */
+#include "cli/plan_why.h"   /* gw_cli_print_why */
+#include "cli/planarg.h"    /* gw_target */
+#include "run/memory.h"     /* gw_memory_available */
 
 static const gw_option options[] = {
     {"ranks", 'n', "N", "plan for N ranks: layout.dp auto becomes N", GW_OPT_INT, NULL},
     GW_OPTION_SET,
     {"memory", 'm', "BYTES", "judge by this much memory, not by this machine's", GW_OPT_BYTES,
+     NULL},
+    {"why", 'w', "LAYOUT", "what a layout costs, degree by degree: tp or cp", GW_OPT_STRING,
+     "tp cp"},
+    {"hardware", 0, "SPEC", "with --why: h100, or flops=312e12,link=300GB/s ...", GW_OPT_STRING,
      NULL},
     {"all", 'a', NULL, "print every table in full", GW_OPT_FLAG, NULL},
     GW_OPTION_JSON,
@@ -113,30 +120,45 @@ static json_t *verdict_json(const gw_fit *f, const char *limit) {
 }
 
 static void print_json(const gw_target *t, const gw_ledger *l, const gw_fit *f, const char *limit,
-                       FILE *out) {
+                       json_t *why, FILE *out) {
     json_t *j = gw_plan_json(l);
     gw_str described = {0};
     gw_target_describe(t, &described);
     json_object_set_new(j, "name", json_string(t->name));
     json_object_set_new(j, "assumed", t->assumed ? json_string(gw_str_c(&described)) : json_null());
     json_object_set_new(j, "verdict", verdict_json(f, limit));
+    json_object_set_new(j, "placement", gw_cli_placements_json(&t->rf, &t->setup.model));
+    if (why) json_object_set(j, "why", why);
     json_dumpf(j, out, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     fputc('\n', out);
     gw_str_release(&described);
     json_decref(j);
 }
 
-static void print_text(const gw_target *t, const gw_ledger *l, const gw_fit *f, const char *limit,
-                       bool all, bool verbose, FILE *out) {
+/* What the layout in use costs, and what another degree of it would. */
+static gw_status print_layout(gw_cli *cli, const gw_target *t) {
+    if (t->rf.layout.tp > 1) {
+        fprintf(cli->out, "\ntensor parallelism\n");
+        gw_cli_print_placements(&t->rf, &t->setup.model, "  ", cli->out);
+        GW_TRY(gw_cli_print_why(cli, t, "tp"));
+    }
+    return t->rf.layout.cp > 1 ? gw_cli_print_why(cli, t, "cp") : GW_OK;
+}
+
+static gw_status print_text(gw_cli *cli, const gw_target *t, const gw_ledger *l, const gw_fit *f,
+                            const char *limit) {
+    FILE *out = cli->out;
     gw_str described = {0};
     gw_target_describe(t, &described);
-    gw_plan_print(l, t->name, all, verbose, out);
+    gw_plan_print(l, t->name, gw_cli_flag(cli, "all"), cli->verbose, out);
+    gw_status st = print_layout(cli, t);
     print_verdict(f, l, limit, out);
     if (t->assumed)
         fprintf(out,
                 "\nassumed, since no run file says otherwise (--set changes any of it):\n  %s\n",
                 gw_str_c(&described));
     gw_str_release(&described);
+    return st;
 }
 
 static gw_status plan(gw_cli *cli, const gw_target *t) {
@@ -148,10 +170,13 @@ static gw_status plan(gw_cli *cli, const gw_target *t) {
                                                  : gw_memory_available(limit, (int)sizeof limit);
     gw_fit f;
     gw_status st = gw_fit_find(&f, &t->setup, &l, memory, cli->diags);
-    if (st == GW_OK && gw_cli_flag(cli, "json"))
-        print_json(t, &l, &f, limit, cli->out);
-    else if (st == GW_OK)
-        print_text(t, &l, &f, limit, gw_cli_flag(cli, "all"), cli->verbose, cli->out);
+    json_t *why = NULL;
+    bool json = gw_cli_flag(cli, "json");
+    if (st == GW_OK && json && gw_cli_given(cli, "why"))
+        st = gw_cli_why_json(cli, t, gw_cli_string(cli, "why", ""), &why);
+    if (st == GW_OK && json) print_json(t, &l, &f, limit, why, cli->out);
+    if (st == GW_OK && !json) st = print_text(cli, t, &l, &f, limit);
+    json_decref(why);
     gw_ledger_release(&l);
     return st;
 }
@@ -159,7 +184,9 @@ static gw_status plan(gw_cli *cli, const gw_target *t) {
 static gw_status run(gw_cli *cli) {
     gw_target t;
     GW_TRY(gw_target_init(&t, cli, cli->args[0]));
-    gw_status st = plan(cli, &t);
+    bool explains = gw_cli_given(cli, "why") && !gw_cli_flag(cli, "json");
+    gw_status st =
+        explains ? gw_cli_print_why(cli, &t, gw_cli_string(cli, "why", "")) : plan(cli, &t);
     gw_target_release(&t);
     return st;
 }

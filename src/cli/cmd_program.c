@@ -45,7 +45,7 @@ static gw_status check_pass(gw_cli *cli, const char *pass) {
 /* The text has global sizes, so it is every rank's; what differs are the parts that a rank holds.
  */
 static gw_status check_rank(gw_cli *cli, const gw_target *t) {
-    int64_t rank = gw_cli_int(cli, "rank", 0), ranks = t->rf.layout.dp;
+    int64_t rank = gw_cli_int(cli, "rank", 0), ranks = gw_runfile_ranks(&t->rf);
     if (rank >= 0 && rank < ranks) return GW_OK;
     return gw_cli_usage_error(cli, "--rank %lld: the layout has %lld rank%s, numbered from 0",
                               (long long)rank, (long long)ranks, ranks == 1 ? "" : "s");

@@ -70,8 +70,9 @@ static gw_status run(gw_cli *cli) {
     j.opts.run_optimizer = gw_cli_string(cli, "optimizer", "sgd")[0] == 'r';
     gw_status st = gw_cli_runfile(cli, cli->args[0], &j.rf);
     if (st == GW_OK && ranks > 0) st = gw_runfile_set_ranks(&j.rf, ranks, cli->diags);
-    if (st == GW_OK && ranks == 0 && !j.rf.dp_auto && gw_mpi_launched() == 0)
-        ranks = (int)j.rf.layout.dp;
+    bool cut = st == GW_OK && j.rf.layout.tp * j.rf.layout.cp > 1;
+    if (st == GW_OK && ranks == 0 && (cut || !j.rf.dp_auto) && gw_mpi_launched() == 0)
+        ranks = (int)gw_runfile_ranks(&j.rf);
     st = gw_cli_on_ranks(cli, ranks, st == GW_OK ? j.rf.layout.timeout : 0, st, verify, &j);
     gw_runfile_release(&j.rf);
     return st;

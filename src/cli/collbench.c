@@ -197,7 +197,8 @@ double gw_collbench_bus_factor(gw_coll_kind kind, int64_t ranks) {
     case GW_COLL_REDUCE_SCATTER:
     case GW_COLL_ALL_GATHER:
     case GW_COLL_ALL_TO_ALL: return (n - 1.0) / n;
-    case GW_COLL_BROADCAST: return 1.0;
+    case GW_COLL_BROADCAST:
+    case GW_COLL_SHIFT: return 1.0;
     case GW_COLL_KIND_COUNT: break;
     }
     return 0.0;
@@ -217,6 +218,8 @@ static void put(void *base, gw_dtype t, int64_t i, int x) {
     case GW_I32: ((int32_t *)base)[i] = x; break;
     case GW_I64: ((int64_t *)base)[i] = x; break;
     case GW_U8: ((uint8_t *)base)[i] = (uint8_t)x; break;
+    case GW_F8E4M3:
+    case GW_F8E5M2:
     case GW_DTYPE_COUNT: break;
     }
 }
@@ -230,6 +233,8 @@ static double get(const void *base, gw_dtype t, int64_t i) {
     case GW_I32: return (double)((const int32_t *)base)[i];
     case GW_I64: return (double)((const int64_t *)base)[i];
     case GW_U8: return (double)((const uint8_t *)base)[i];
+    case GW_F8E4M3:
+    case GW_F8E5M2:
     case GW_DTYPE_COUNT: break;
     }
     return 0.0;
@@ -252,6 +257,7 @@ static double wanted(const gw_coll *c, int64_t me, int64_t i) {
         return 0.0;
     case GW_COLL_BROADCAST: return value_at(0, i);
     case GW_COLL_ALL_TO_ALL: return value_at(i / (elems / n), me * (elems / n) + i % (elems / n));
+    case GW_COLL_SHIFT: return value_at((me + n - 1) % n, i);
     case GW_COLL_KIND_COUNT: break;
     }
     return 0.0;

@@ -153,9 +153,12 @@ void gw_target_describe(const gw_target *t, gw_str *out) {
     if (small) gw_str_printf(out, "master %s, ", gw_runfile_word(rf, "precision.master"));
     gw_str_printf(out, "gradients %s, moments %s)", gw_runfile_word(rf, "precision.gradients"),
                   gw_runfile_word(rf, "precision.moments"));
-    if (rf->layout.dp > 1)
+    if (gw_runfile_ranks(rf) > 1)
         gw_str_printf(out, ", layout.dp %lld, layout.zero %lld", (long long)rf->layout.dp,
                       (long long)rf->layout.zero);
+    if (rf->layout.tp > 1) gw_str_printf(out, ", layout.tp %lld", (long long)rf->layout.tp);
+    if (rf->layout.cp > 1) gw_str_printf(out, ", layout.cp %lld", (long long)rf->layout.cp);
+    if (rf->layout.ep > 1) gw_str_printf(out, ", layout.ep %lld", (long long)rf->layout.ep);
     gw_str_printf(out, ", optimizer.name %s, recompute.policy %s",
                   gw_runfile_word(rf, "optimizer.name"), gw_runfile_word(rf, "recompute.policy"));
 }

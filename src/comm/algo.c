@@ -46,8 +46,9 @@ bool gw_algo_can(const gw_coll *c, bool int_wires, const char **why) {
         *why = "integers travel as they are";
     else if (c->wire != GW_WIRE_SAME && c->dtype == GW_F64)
         *why = "float64 travels as it is";
-    else if (narrow && (c->kind == GW_COLL_BROADCAST || c->kind == GW_COLL_ALL_TO_ALL))
-        *why = "broadcasts and all-to-alls travel as they are";
+    else if (narrow && (c->kind == GW_COLL_BROADCAST || c->kind == GW_COLL_ALL_TO_ALL ||
+                        c->kind == GW_COLL_SHIFT))
+        *why = "broadcasts, all-to-alls and shifts travel as they are";
     else if (c->wire == GW_WIRE_BF16 && c->dtype == GW_F16)
         *why = "f16 does not travel as bf16";
     else if ((c->wire == GW_WIRE_INT8 || c->wire == GW_WIRE_INT4) && !int_wires)

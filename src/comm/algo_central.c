@@ -142,6 +142,7 @@ static gw_status run(const gw_algorithm_call *k, int64_t *sent, gw_diags *dg) {
     case GW_COLL_ALL_GATHER: return all_gather(&x);
     case GW_COLL_BROADCAST: return broadcast(&x);
     case GW_COLL_ALL_TO_ALL:
+    case GW_COLL_SHIFT:
     case GW_COLL_KIND_COUNT: break;
     }
     return GW_OK;
@@ -156,6 +157,7 @@ static int64_t moved(const gw_coll *c, int64_t rank) {
     case GW_COLL_ALL_GATHER: return (rank == 0 ? (n - 1) * total : gw_share_elems(c, n, rank)) * v;
     case GW_COLL_BROADCAST: return rank == 0 ? (n - 1) * total * v : 0;
     case GW_COLL_ALL_TO_ALL:
+    case GW_COLL_SHIFT:
     case GW_COLL_KIND_COUNT: break;
     }
     return 0;

@@ -124,6 +124,7 @@ static gw_range work_of(const gw_algorithm_call *k) {
     case GW_COLL_BROADCAST: return (gw_range){{c, 1, 0, 1}, 0, gw_coll_elems(c)};
     case GW_COLL_ALL_TO_ALL:
         return (gw_range){{c, c->size, me, me + 1}, 0, gw_share_elems(c, c->size, me)};
+    case GW_COLL_SHIFT:
     case GW_COLL_KIND_COUNT: break;
     }
     return (gw_range){{c, 1, 0, 1}, 0, 0};
@@ -143,6 +144,7 @@ static void run_span(const gw_algorithm_call *k, const gw_range *r, int64_t from
         case GW_COLL_ALL_GATHER: gather_piece(k, &p, stream); break;
         case GW_COLL_BROADCAST: broadcast_piece(k, &p, stream); break;
         case GW_COLL_ALL_TO_ALL: exchange_piece(k, &p, stream); break;
+        case GW_COLL_SHIFT:
         case GW_COLL_KIND_COUNT: break;
         }
     }
@@ -176,6 +178,7 @@ static int64_t moved(const gw_coll *c, int64_t rank) {
     case GW_COLL_ALL_GATHER: return (n - 1) * own * size;
     case GW_COLL_BROADCAST: return rank == 0 ? (n - 1) * total * size : 0;
     case GW_COLL_ALL_TO_ALL: return (total - gw_share_elems(c, n, rank)) * size;
+    case GW_COLL_SHIFT:
     case GW_COLL_KIND_COUNT: break;
     }
     return 0;

@@ -42,9 +42,9 @@ static void plan_stages(stages *s, const gw_coll *c, int64_t place, char *acc, c
     gw_cut cut = gw_cut_flat(total, c->per_host, place);
     char *own = acc ? acc + cut.first * gw_dtype_size(sum) : NULL;
     char *own_result = result ? result + cut.first * gw_dtype_size(out) : NULL;
-    s->whole = (gw_coll_part){total, acc, own};
-    s->piece = (gw_coll_part){cut.length, own, own};
-    s->result = (gw_coll_part){total, own_result, result};
+    s->whole = (gw_coll_part){.elems = total, .src = acc, .dst = own};
+    s->piece = (gw_coll_part){.elems = cut.length, .src = own, .dst = own};
+    s->result = (gw_coll_part){.elems = total, .src = own_result, .dst = result};
     gw_coll base = {.dtype = sum, .wire = c->wire, .max = c->max, .nparts = 1, .scope = c->scope};
     s->scatter = s->reduce = s->gather = base;
     s->scatter.kind = GW_COLL_REDUCE_SCATTER;

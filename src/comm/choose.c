@@ -12,6 +12,7 @@
 //   reduce-scatter, all-gather, all-to-all   N - S, S the own share: (n-1)/n of the data
 //   all-reduce                               twice that
 //   broadcast                                N for all but the last rank, as in a chain
+//   shift                                    N
 #include <string.h>
 
 #include "base/compiler.h"    /* GW_COUNT */
@@ -43,6 +44,7 @@ const char *gw_coll_kind_name(gw_coll_kind k) {
     case GW_COLL_ALL_GATHER: return "all-gather";
     case GW_COLL_BROADCAST: return "broadcast";
     case GW_COLL_ALL_TO_ALL: return "all-to-all";
+    case GW_COLL_SHIFT: return "shift";
     case GW_COLL_KIND_COUNT: break;
     }
     return "?";
@@ -133,6 +135,7 @@ static int64_t payload(const gw_coll *c, int64_t rank) {
     case GW_COLL_ALL_GATHER:
     case GW_COLL_ALL_TO_ALL: elems = total - gw_share_elems(c, n, rank); break;
     case GW_COLL_BROADCAST: elems = rank < n - 1 ? total : 0; break;
+    case GW_COLL_SHIFT: elems = n > 1 ? total : 0; break;
     case GW_COLL_KIND_COUNT: break;
     }
     if (c->wire == GW_WIRE_INT8) return elems;

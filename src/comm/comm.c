@@ -145,7 +145,7 @@ static uint64_t signature_of(const gw_coll *k, const gw_algorithm *a) {
     uint64_t h = gw_hash64(facts, sizeof facts, 0);
     h = gw_hash64(a->name, strlen(a->name), h);
     for (int i = 0; i < k->nparts; i++)
-        h = gw_hash64(&k->parts[i].elems, sizeof k->parts[i].elems, h);
+        h = gw_hash64(&k->parts[i].elems, sizeof k->parts[i].elems, h + k->parts[i].reversed);
     return h;
 }
 

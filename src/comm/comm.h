@@ -37,6 +37,9 @@ typedef enum gw_coll_kind {
     /* Part j of src (flat cut in n) goes to group rank j; what comes from rank i lies at i times
      * the length of the own part, so dst holds size * length elements (elems, where n divides). */
     GW_COLL_ALL_TO_ALL,
+    /* src of group rank i becomes dst of rank i + 1, the last's that of rank 0: a step around a
+     * ring. All hold as many elements. */
+    GW_COLL_SHIFT,
     GW_COLL_KIND_COUNT
 } gw_coll_kind;
 
@@ -53,17 +56,20 @@ typedef enum gw_wire {
 
 /* One tensor of a fused collective. In place is allowed where it makes sense: dst == src for an
  * all-reduce and a broadcast; the own part inside the whole for the other two (dst == src + first_i
- * for a reduce-scatter, src == dst + first_i for an all-gather). Any other overlap is a bug. */
+ * for a reduce-scatter, src == dst + first_i for an all-gather). Any other overlap is a bug.
+ * `reversed` (reduce-scatter and all-gather, size divides elems): group rank i holds cut n-1-i, as
+ * of the second half of a zigzag. */
 typedef struct gw_coll_part {
-    int64_t elems; /* of the whole tensor; >= 0 */
+    int64_t elems; /* of the whole tensor (shift: of what a rank holds); >= 0 */
     const void
         *src;  /* whole: all-reduce, reduce-scatter, broadcast, all-to-all; own part: all-gather */
     void *dst; /* whole: all-reduce, all-gather, broadcast, all-to-all; own part: reduce-scatter */
+    bool reversed;
 } gw_coll_part;
 
 typedef struct gw_coll {
     gw_coll_kind kind;
-    gw_dtype dtype; /* F32 BF16 F16 F64; gathers, broadcasts and all-to-alls take I32 I64 U8 too */
+    gw_dtype dtype; /* F32 BF16 F16 F64; what does not add takes I32 I64 U8 too */
     gw_wire wire;
     bool max;         /* all-reduce: maximum instead of sum */
     uint32_t axes;    /* mask of the mesh: the group */

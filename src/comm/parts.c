@@ -7,6 +7,9 @@
 // lo to hi, and within a share the parts as they are listed. Finding the place of an element costs
 // a pass over the parts before it, which is nothing beside the messages (chunks of 256 KiB).
 //
+// A reversed part is cut evenly and its cuts are dealt out from the last to the first: lengths do
+// not change, places do (the second halves of a sequence cut in zigzag).
+//
 // Whole buffers are addressed by the element's index in the tensor; buffers that hold a rank's own
 // share only (src of an all-gather, dst of a reduce-scatter) by its index in the share.
 #include "comm/parts.h"
@@ -18,6 +21,11 @@
 gw_cut gw_cut_flat(int64_t elems, int64_t n, int64_t i) {
     int64_t each = elems / n, longer = elems % n;
     return (gw_cut){i * each + GW_MIN(i, longer), each + (i < longer)};
+}
+
+gw_cut gw_part_cut(const gw_coll *c, int p, int64_t n, int64_t i) {
+    bool back = c->parts[p].reversed && n == c->size;
+    return gw_cut_flat(c->parts[p].elems, n, back ? n - 1 - i : i);
 }
 
 int64_t gw_dtype_size(gw_dtype t) { return gw_dtype_bits(t) / 8; }
@@ -45,7 +53,7 @@ void gw_walk_begin(gw_walk *w, const gw_seq *s, int64_t from, int64_t count) {
 bool gw_walk_next(gw_walk *w, gw_piece *out) {
     for (; w->share < w->s.hi && w->left > 0; w->share++, w->part = 0) {
         for (; w->part < w->s.c->nparts; w->part++) {
-            gw_cut cut = gw_cut_flat(w->s.c->parts[w->part].elems, w->s.n, w->share);
+            gw_cut cut = gw_part_cut(w->s.c, w->part, w->s.n, w->share);
             if (w->skip >= cut.length) {
                 w->skip -= cut.length;
                 continue;

@@ -17,6 +17,9 @@ typedef struct gw_cut {
 } gw_cut;
 /* The flat balanced cut (ir/shard.h): part i of n of `elems`. */
 gw_cut gw_cut_flat(int64_t elems, int64_t n, int64_t i);
+/* Share i of part p of a collective, cut in n: the flat cut, from the other end where the part is
+ * reversed and n is the group. */
+gw_cut gw_part_cut(const gw_coll *c, int p, int64_t n, int64_t i);
 
 /* Bytes of an element. */
 int64_t gw_dtype_size(gw_dtype t);

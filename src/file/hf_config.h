@@ -18,7 +18,11 @@ typedef enum gw_hf_family {
     GW_HF_LLAMA,
     GW_HF_QWEN2,
     GW_HF_QWEN3,
-    GW_HF_MISTRAL
+    GW_HF_MISTRAL,
+    GW_HF_MIXTRAL,
+    GW_HF_QWEN3_MOE,
+    GW_HF_DEEPSEEK_V2,
+    GW_HF_DEEPSEEK_V3
 } gw_hf_family;
 
 typedef enum gw_hf_act {
@@ -32,12 +36,31 @@ typedef enum gw_hf_rope {
     GW_HF_ROPE_NONE,    /* gpt2: learned positions */
     GW_HF_ROPE_DEFAULT, /* theta alone */
     GW_HF_ROPE_LINEAR,  /* positions divided by rope_factor */
-    GW_HF_ROPE_LLAMA3   /* Llama 3.1: rope_factor, rope_low, rope_high, rope_original_max */
+    GW_HF_ROPE_LLAMA3,  /* Llama 3.1: rope_factor, rope_low, rope_high, rope_original_max */
+    GW_HF_ROPE_YARN /* the same four, low beta_slow and high beta_fast; mscale, mscale_all_dim */
 } gw_hf_rope;
+
+/* Experts; experts 0: none. */
+typedef struct gw_hf_moe {
+    int64_t experts, top, ffn; /* of these, how many a token goes to; size of one */
+    int64_t shared;            /* experts that all tokens go to */
+    int64_t dense_layers;      /* first layers without experts, of intermediate_size */
+    int64_t groups, group_limit;
+    bool sigmoid;      /* scores; false: softmax */
+    bool normalize;    /* gates sum to 1 */
+    double scale;      /* of gates */
+    double aux_weight; /* of the auxiliary loss of balance */
+} gw_hf_moe;
+
+/* Latent attention; kv_rank 0: none, q_rank 0: q is projected at once. */
+typedef struct gw_hf_latent {
+    int64_t q_rank, kv_rank, nope, rope, v;
+} gw_hf_latent;
 
 typedef struct gw_hf_config {
     gw_hf_family family;
-    char model_type[16]; /* "gpt2" "llama" "qwen2" "qwen3" "mistral" */
+    char model_type[16]; /* "gpt2" "llama" "qwen2" "qwen3" "mistral" "mixtral" "qwen3_moe"
+                            "deepseek_v2" "deepseek_v3" */
 
     int64_t vocab_size, hidden_size, intermediate_size;
     int64_t layers, heads, kv_heads, head_dim; /* head_dim resolved, never 0 */
@@ -55,6 +78,10 @@ typedef struct gw_hf_config {
     double rope_theta;
     double rope_factor, rope_low, rope_high; /* 1 where the kind has no such number */
     int64_t rope_original_max;               /* 0 likewise */
+    double rope_mscale, rope_mscale_all;     /* yarn; 0: not given */
+
+    gw_hf_moe moe;
+    gw_hf_latent latent; /* then head_dim is nope + rope */
 
     int64_t sliding_window;          /* tokens a windowed layer sees, itself included; -1 none */
     bool windowed[GW_HF_MAX_LAYERS]; /* which layers use it; all false when -1 */

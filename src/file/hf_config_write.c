@@ -8,13 +8,20 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/io.h"        /* gw_path_join, gw_dir_make */
-#include "file/hf_config.h" /* this module's contract */
+#include "base/io.h"             /* gw_path_join, gw_dir_make */
+#include "file/hf_config.h"      /* this module's contract */
+#include "file/hf_config_impl.h" /* gw_hf_moe_put */
 
 static const char *const architectures[] = {
-    [GW_HF_GPT2] = "GPT2LMHeadModel",       [GW_HF_LLAMA] = "LlamaForCausalLM",
-    [GW_HF_QWEN2] = "Qwen2ForCausalLM",     [GW_HF_QWEN3] = "Qwen3ForCausalLM",
+    [GW_HF_GPT2] = "GPT2LMHeadModel",
+    [GW_HF_LLAMA] = "LlamaForCausalLM",
+    [GW_HF_QWEN2] = "Qwen2ForCausalLM",
+    [GW_HF_QWEN3] = "Qwen3ForCausalLM",
     [GW_HF_MISTRAL] = "MistralForCausalLM",
+    [GW_HF_MIXTRAL] = "MixtralForCausalLM",
+    [GW_HF_QWEN3_MOE] = "Qwen3MoeForCausalLM",
+    [GW_HF_DEEPSEEK_V2] = "DeepseekV2ForCausalLM",
+    [GW_HF_DEEPSEEK_V3] = "DeepseekV3ForCausalLM",
 };
 
 static void set_int(json_t *o, const char *key, int64_t x) {
@@ -53,7 +60,8 @@ static int64_t count_windowed(const gw_hf_config *c) {
 static const char *inexpressible(const gw_hf_config *c) {
     bool rope = c->rope != GW_HF_ROPE_NONE;
     int64_t windowed = count_windowed(c);
-    if (c->qk_norm != (c->family == GW_HF_QWEN3)) return "norms on q and k";
+    bool normed = c->family == GW_HF_QWEN3 || c->family == GW_HF_QWEN3_MOE;
+    if (c->qk_norm != normed) return "norms on q and k";
     if (rope != (c->family != GW_HF_GPT2)) return "the kind of positions";
     if (c->family != GW_HF_GPT2 && (c->embd_dropout != 0 || c->resid_dropout != 0))
         return "dropout outside attention";
@@ -71,6 +79,12 @@ static const char *inexpressible(const gw_hf_config *c) {
     case GW_HF_MISTRAL:
         if (c->qkv_bias || c->attention_out_bias || c->mlp_bias) return "biases";
         return windowed > 0 && windowed < c->layers ? "windows on only some layers" : NULL;
+    case GW_HF_MIXTRAL:
+        if (windowed > 0 && windowed < c->layers) return "windows on only some layers";
+        return gw_hf_moe_inexpressible(c);
+    case GW_HF_QWEN3_MOE: return gw_hf_moe_inexpressible(c);
+    case GW_HF_DEEPSEEK_V2:
+    case GW_HF_DEEPSEEK_V3: return windowed > 0 ? "a sliding window" : gw_hf_moe_inexpressible(c);
     }
     return NULL;
 }
@@ -120,13 +134,23 @@ static void put_rope(json_t *o, const gw_hf_config *c) {
         set_real(s, "high_freq_factor", c->rope_high);
         set_int(s, "original_max_position_embeddings", c->rope_original_max);
     }
+    if (c->rope == GW_HF_ROPE_YARN) {
+        s = json_object();
+        set_str(s, "rope_type", "yarn");
+        set_real(s, "factor", c->rope_factor);
+        set_real(s, "beta_slow", c->rope_low);
+        set_real(s, "beta_fast", c->rope_high);
+        set_int(s, "original_max_position_embeddings", c->rope_original_max);
+        if (c->rope_mscale != 0) set_real(s, "mscale", c->rope_mscale);
+        if (c->rope_mscale_all != 0) set_real(s, "mscale_all_dim", c->rope_mscale_all);
+    }
     json_object_set_new(o, "rope_scaling", s ? s : json_null());
 }
 
 static void put_windows(json_t *o, const gw_hf_config *c) {
     bool any = count_windowed(c) > 0;
     set_id(o, "sliding_window", any ? c->sliding_window : -1);
-    if (c->family == GW_HF_MISTRAL) return;
+    if (c->family == GW_HF_MISTRAL || c->family == GW_HF_MIXTRAL) return;
     int64_t first = 0;
     while (first < c->layers && !c->windowed[first]) first++;
     set_bool(o, "use_sliding_window", any);
@@ -146,17 +170,18 @@ static void put_llama_like(json_t *o, const gw_hf_config *c) {
     set_int(o, "num_attention_heads", c->heads);
     set_int(o, "num_key_value_heads", c->kv_heads);
     /* Class qwen2 reads the key only in later versions; it is harmless in the others. */
-    if (c->family != GW_HF_QWEN2 || c->heads * c->head_dim != c->hidden_size)
-        set_int(o, "head_dim", c->head_dim);
+    bool said = c->family == GW_HF_QWEN2 && c->heads * c->head_dim == c->hidden_size;
+    if (!said && !gw_hf_latent_family(c->family)) set_int(o, "head_dim", c->head_dim);
     set_str(o, "hidden_act", act_name(c));
     set_int(o, "max_position_embeddings", c->max_positions);
     set_real(o, "rms_norm_eps", c->norm_eps);
     set_real(o, "attention_dropout", c->attention_dropout);
     put_rope(o, c);
-    if (c->family == GW_HF_LLAMA || c->family == GW_HF_QWEN3)
+    if (c->family != GW_HF_QWEN2 && c->family != GW_HF_MISTRAL && c->family != GW_HF_MIXTRAL)
         set_bool(o, "attention_bias", c->qkv_bias);
     if (c->family == GW_HF_LLAMA) set_bool(o, "mlp_bias", c->mlp_bias);
-    if (c->family != GW_HF_LLAMA) put_windows(o, c);
+    if (c->family != GW_HF_LLAMA && !gw_hf_latent_family(c->family)) put_windows(o, c);
+    gw_hf_moe_put(o, c);
 }
 
 gw_status gw_hf_config_to_json(const gw_hf_config *c, json_t **out, gw_diags *dg) {

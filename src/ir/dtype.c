@@ -38,6 +38,8 @@ bool gw_dtype_is_float(gw_dtype t) {
     case GW_I32:
     case GW_I64:
     case GW_U8:
+    case GW_F8E4M3:
+    case GW_F8E5M2:
     case GW_DTYPE_COUNT: break;
     }
     return false;

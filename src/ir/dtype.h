@@ -14,7 +14,9 @@
     X(F64, "f64", 64)                                                                              \
     X(I32, "i32", 32)                                                                              \
     X(I64, "i64", 64)                                                                              \
-    X(U8, "u8", 8)
+    X(U8, "u8", 8)                                                                                 \
+    X(F8E4M3, "f8e4m3", 8)                                                                         \
+    X(F8E5M2, "f8e5m2", 8)
 
 typedef enum gw_dtype {
 #define X(id, text, bits) GW_##id,
@@ -26,6 +28,8 @@ typedef enum gw_dtype {
 const char *gw_dtype_name(gw_dtype t);
 /* Bits of one element. */
 int gw_dtype_bits(gw_dtype t);
+/* Takes part in arithmetic as a float. Eight-bit floats do not: they are storage, which means
+ * something together with its scales only (ops/fp8.h). */
 bool gw_dtype_is_float(gw_dtype t);
 /* Finds by text form; false if there is none. */
 bool gw_dtype_parse(const char *text, gw_dtype *out);

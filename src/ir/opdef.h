@@ -52,6 +52,8 @@ typedef struct gw_factor {
     int8_t in_dim[GW_MAX_IN]; /* dimension index in each input, -1 = absent */
     int8_t out_dim[GW_MAX_OUT];
     char with[8]; /* "" or the factor this one groups (kv heads: query heads): cut together */
+    int64_t block; /* 0, or: an operand may hold it in blocks of so many, one number for each (the
+                      scales of eight-bit floats); cuts never go through one */
 } gw_factor;
 
 typedef struct gw_signature {
@@ -195,6 +197,9 @@ struct gw_cases;
 
 #define GW_OP_BATCH_DEPENDENT                                                                      \
     0x2000u /* its result for one sample depends on the others: cutting a batch changes it */
+#define GW_OP_OWN_PLACEMENT                                                                        \
+    0x4000u /* the placements of its operands and results are not what its signature says: its     \
+               verify hook checks them */
 
 typedef struct gw_opdef {
     const char *name;

@@ -456,7 +456,8 @@ static gw_status check_factor(const checker *c, gw_oid id, const gw_factor *f) {
         const gw_type *t = gw_type_of(g, v);
         if (k >= t->ndim)
             return bad_op(c, id, "its signature names a dimension of %%%u that is not there", v);
-        if (k >= 0 && t->dims[k].size != f->size)
+        int64_t blocks = f->block ? (f->size + f->block - 1) / f->block : f->size;
+        if (k >= 0 && t->dims[k].size != f->size && t->dims[k].size != blocks)
             return bad_op(c, id, "%.8s is %lld in %%%u and %lld elsewhere", f->name,
                           (long long)t->dims[k].size, v, (long long)f->size);
     }

@@ -15,5 +15,9 @@
  * mb, step; memory: offsets do not overlap for values alive at once (when placed). GW_ERR_FORMAT
  * with the op's line. */
 GW_WARN_UNUSED gw_status gw_graph_verify(const gw_graph *g, gw_diags *dg);
+/* Of a placed graph: each rank's part of every op, put together, is the op. By signatures alone;
+ * partial sums that pass for whole ones, whole ones for partial, operands cut differently, cut
+ * heads (verify-placement, with op, scope, dimension and sub-axes). */
+GW_WARN_UNUSED gw_status gw_graph_verify_placement(const gw_graph *g, gw_diags *dg);
 
 #endif

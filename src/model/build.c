@@ -6,6 +6,11 @@
 // d`; fusing them is a kernel's matter. What depends on data comes in as data: token ids,
 // positions, document ids, sample ids, labels.
 //
+// A layer's parts differ by family: attention has heads of q, k and v, or (DeepSeek) latents that
+// they are made of; what follows is a feed-forward, or a router and experts (model/moe.h), with
+// shared experts beside them. In training, keys and values are made of the latent in full; a cache
+// holds them likewise.
+//
 // Two shapes of attention exist: over the sequence itself (training, scoring) and over a KV cache
 // (generation), where this call's keys and values are first put into the cache at their positions.
 #include <stdio.h>
@@ -14,14 +19,15 @@
 #include "base/map.h"   /* gw_smap */
 #include "base/panic.h" /* GW_ASSERT */
 #include "model/model.h"
+#include "model/moe.h"    /* gw_moe_build */
 #include "model/resnet.h" /* gw_resnet_build */
 
 typedef struct net {
     const gw_model *m;
     const gw_build_opts *o;
     gw_builder b;
-    gw_smap params; /* name -> value */
-    gw_vid tokens, labels, positions, docs, samples, at, seed, batch;
+    gw_smap params; /* and buffers: name -> value */
+    gw_vid tokens, labels, positions, docs, samples, at, seed, aux_seed, batch;
     gw_vid cos, sin;
     int layer;
 } net;
@@ -59,12 +65,14 @@ static void make_inputs(net *n) {
     snprintf(b, sizeof b, "b%lld", (long long)n->o->batch);
     n->tokens = input(n, GW_I32, GW_RATE_MB, bs, "tokens");
     n->positions = input(n, GW_I32, GW_RATE_MB, bs, "positions");
-    n->docs = n->labels = n->seed = n->samples = n->batch = n->at = GW_NONE;
+    n->docs = n->labels = n->seed = n->aux_seed = n->samples = n->batch = n->at = GW_NONE;
     if (n->o->packed && n->o->mode != GW_BUILD_CACHED)
         n->docs = input(n, GW_I32, GW_RATE_MB, bs, "docs");
     if (n->o->mode == GW_BUILD_LOSS) {
         n->labels = input(n, GW_I32, GW_RATE_MB, bs, "labels");
         n->seed = input(n, GW_F32, GW_RATE_STEP, "", "seed");
+        if (n->o->training && gw_model_has_aux_loss(n->m))
+            n->aux_seed = input(n, GW_F32, GW_RATE_STEP, "", "aux_seed");
     }
     if (n->o->mode == GW_BUILD_CACHED) n->at = input(n, GW_I32, GW_RATE_MB, b, "at");
     if (n->o->training && n->m->dropout > 0) {
@@ -84,11 +92,20 @@ static void make_params(net *n, gw_arena *a) {
             gw_graph_leaf(n->b.g, GW_ROLE_PARAM, GW_CAUSE_WEIGHTS, GW_RATE_STEP, t, p[i].name);
         gw_smap_put_c(&n->params, p[i].name, v);
     }
+    gw_buffer *b;
+    gw_model_buffers(n->m, a, &b, &count);
+    for (int i = 0; i < count; i++) {
+        gw_type t = b[i].type;
+        if (n->o->compute == GW_F64) t.dtype = GW_F64;
+        gw_smap_put_c(
+            &n->params, b[i].name,
+            gw_graph_leaf(n->b.g, GW_ROLE_STATE, GW_CAUSE_WEIGHTS, GW_RATE_STEP, t, b[i].name));
+    }
 }
 
 /* ---- pieces ---- */
 
-static gw_vid norm(net *n, gw_vid x, const char *name) {
+static gw_vid norm_with(net *n, gw_vid x, const char *name, double eps) {
     char w[64], bias[64];
     snprintf(w, sizeof w, "%s.weight", name);
     snprintf(bias, sizeof bias, "%s.bias", name);
@@ -96,9 +113,13 @@ static gw_vid norm(net *n, gw_vid x, const char *name) {
     bool layernorm = n->m->family == GW_FAMILY_GPT2;
     const char *op = layernorm ? "layernorm" : "rmsnorm";
     gw_attrs_default(n->b.g->table, op, a);
-    SET(a, op, "eps", af(n->m->norm_eps));
+    SET(a, op, "eps", af(eps));
     gw_vid in[3] = {x, param(n, w), layernorm ? param(n, bias) : GW_NONE};
     return gw_build(&n->b, op, in, layernorm ? 3 : 2, a, NULL);
+}
+
+static gw_vid norm(net *n, gw_vid x, const char *name) {
+    return norm_with(n, x, name, n->m->norm_eps);
 }
 
 /* x times a weight, with its bias if the model has one. */
@@ -140,11 +161,12 @@ static void make_rope(net *n) {
     gw_builder_enter(&n->b, "rope");
     gw_attr a[GW_MAX_ATTRS];
     gw_attrs_default(n->b.g->table, "rope_table", a);
-    SET(a, "rope_table", "head", ai(m->head_dim));
+    SET(a, "rope_table", "head", ai(m->mla.kv_rank > 0 ? m->mla.rope : m->head_dim));
     SET(a, "rope_table", "theta", af(m->rope_theta));
     SET(a, "rope_table", "scaling", ai(m->rope_scaling));
     if (m->rope_scaling != GW_ROPE_NONE) SET(a, "rope_table", "factor", af(m->rope_factor));
-    if (m->rope_scaling == GW_ROPE_LLAMA3) {
+    SET(a, "rope_table", "gain", af(gw_model_rope_gain(m)));
+    if (m->rope_scaling == GW_ROPE_LLAMA3 || m->rope_scaling == GW_ROPE_YARN) {
         SET(a, "rope_table", "low", af(m->rope_low));
         SET(a, "rope_table", "high", af(m->rope_high));
         SET(a, "rope_table", "original", af((double)m->rope_original));
@@ -168,6 +190,7 @@ static gw_vid attend(net *n, gw_vid q, gw_vid k, gw_vid v) {
     gw_attrs_default(n->b.g->table, "attention", a);
     SET(a, "attention", "causal", ai(1));
     SET(a, "attention", "window", ai(window_of(n)));
+    SET(a, "attention", "scale", af(gw_model_softmax_scale(n->m)));
     gw_vid in[4] = {q, k, v, n->docs};
     return gw_build(&n->b, "attention", in, n->docs == GW_NONE ? 3 : 4, a, NULL);
 }
@@ -179,8 +202,10 @@ static gw_vid cached(net *n, gw_vid x, char c) {
     gw_type t = gw_type_scalar(n->o->compute);
     gw_type_add(&t, "b", n->o->batch);
     gw_type_add(&t, "t", n->o->cache);
-    gw_type_add(&t, "g", n->m->kv_heads);
-    gw_type_add(&t, "k", n->m->head_dim);
+    for (int d = 2; d < 4 && n->b.status == GW_OK; d++) { /* heads, and what a head has */
+        const gw_dim *of = &gw_type_of(n->b.g, x)->dims[d];
+        gw_type_add(&t, of->name, of->size);
+    }
     gw_vid leaf = gw_graph_leaf(n->b.g, GW_ROLE_STATE, GW_CAUSE_ACTIVATIONS, GW_RATE_STEP, t, name);
     gw_vid out = gw_build1(&n->b, "cache_put", leaf, x, n->positions);
     if (n->b.status == GW_OK) gw_graph_add_state(n->b.g, leaf, out);
@@ -192,16 +217,44 @@ static gw_vid attend_cached(net *n, gw_vid q, gw_vid k, gw_vid v) {
     gw_attr a[GW_MAX_ATTRS];
     gw_attrs_default(n->b.g->table, "attention_cache", a);
     SET(a, "attention_cache", "window", ai(window_of(n)));
+    SET(a, "attention_cache", "scale", af(gw_model_softmax_scale(n->m)));
     gw_vid in[4] = {q, kc, vc, n->positions};
     return gw_build(&n->b, "attention_cache", in, 4, a, NULL);
 }
 
+/* The norms of latents have an epsilon of their own, whatever the model's is. */
+#define LATENT_EPS 1e-6
+
+/* q, k, v by way of latents (DeepSeek-V2, section 2.1): rope turns the last components of each
+ * head, which k has once for all heads. */
+static void latent_heads(net *n, gw_vid y, gw_vid *q, gw_vid *k, gw_vid *v) {
+    gw_vid c = y;
+    if (n->m->mla.q_rank > 0)
+        c = norm_with(n, linear(n, y, "attn.q_a"), "attn.q_a_norm", LATENT_EPS);
+    gw_attr a[GW_MAX_ATTRS];
+    gw_attrs_default(n->b.g->table, "rope", a);
+    SET(a, "rope", "skip", ai(n->m->mla.nope));
+    gw_vid in[3] = {linear(n, c, n->m->mla.q_rank > 0 ? "attn.q_b" : "attn.q"), n->cos, n->sin};
+    *q = gw_build(&n->b, "rope", in, 3, a, NULL);
+    gw_vid turned = gw_build1(&n->b, "rope", linear(n, y, "attn.kv_rope"), n->cos, n->sin);
+    c = norm_with(n, linear(n, y, "attn.kv_a"), "attn.kv_a_norm", LATENT_EPS);
+    *k = gw_build1(&n->b, "concat", linear(n, c, "attn.k_b"), turned);
+    *v = linear(n, c, "attn.v_b");
+}
+
+static void heads(net *n, gw_vid y, gw_vid *q, gw_vid *k, gw_vid *v) {
+    *q = head_norm_and_rope(n, linear(n, y, "attn.q"), 'q');
+    *k = head_norm_and_rope(n, linear(n, y, "attn.k"), 'k');
+    *v = linear(n, y, "attn.v");
+}
+
 static gw_vid attention_block(net *n, gw_vid x) {
     gw_builder_enter(&n->b, "attn");
-    gw_vid y = norm(n, x, "attn.norm");
-    gw_vid q = head_norm_and_rope(n, linear(n, y, "attn.q"), 'q');
-    gw_vid k = head_norm_and_rope(n, linear(n, y, "attn.k"), 'k');
-    gw_vid v = linear(n, y, "attn.v");
+    gw_vid y = norm(n, x, "attn.norm"), q, k, v;
+    if (n->m->mla.kv_rank > 0)
+        latent_heads(n, y, &q, &k, &v);
+    else
+        heads(n, y, &q, &k, &v);
     gw_vid o = n->o->mode == GW_BUILD_CACHED ? attend_cached(n, q, k, v) : attend(n, q, k, v);
     gw_vid z = dropout(n, linear(n, o, "attn.o"), "attn");
     z = gw_build1(&n->b, "add", x, z);
@@ -209,20 +262,53 @@ static gw_vid attention_block(net *n, gw_vid x) {
     return z;
 }
 
-static gw_vid mlp_block(net *n, gw_vid x) {
+/* down(silu(gate(y)) * up(y)) with the weights PREFIX.gate, .up and .down. */
+static gw_vid gated(net *n, gw_vid y, const char *prefix) {
+    char name[3][32];
+    static const char *const parts[] = {"gate", "up", "down"};
+    for (int i = 0; i < 3; i++) snprintf(name[i], sizeof name[i], "%s.%s", prefix, parts[i]);
+    gw_vid g = linear(n, y, name[0]), u = linear(n, y, name[1]);
+    return linear(n, gw_build1(&n->b, "swiglu", g, u), name[2]);
+}
+
+static gw_vid expert_block(net *n, gw_vid x) {
     gw_builder_enter(&n->b, "mlp");
-    gw_vid y = norm(n, x, "mlp.norm"), h;
+    gw_vid y = norm(n, x, "mlp.norm");
+    gw_moe_in in = {.x = y,
+                    .tokens = n->tokens,
+                    .router = param(n, "moe.router.weight"),
+                    .bias = n->m->moe.choice_bias ? param(n, "moe.bias") : GW_NONE,
+                    .gate = param(n, "moe.gate.weight"),
+                    .up = param(n, "moe.up.weight"),
+                    .down = param(n, "moe.down.weight"),
+                    .seed = n->aux_seed,
+                    .training = n->o->training && n->o->mode == GW_BUILD_LOSS};
+    gw_vid z = gw_moe_build(&n->b, &n->m->moe, &in, n->layer);
+    if (n->m->moe.shared > 0) {
+        gw_builder_enter(&n->b, "shared");
+        gw_vid all = gated(n, y, "moe.shared");
+        gw_builder_leave(&n->b);
+        z = gw_build1(&n->b, "add", z, all);
+    }
+    z = gw_build1(&n->b, "add", x, z);
+    gw_builder_leave(&n->b);
+    return z;
+}
+
+static gw_vid mlp_block(net *n, gw_vid x) {
+    if (gw_model_has_experts(n->m, n->layer)) return expert_block(n, x);
+    gw_builder_enter(&n->b, "mlp");
+    gw_vid y = norm(n, x, "mlp.norm"), z;
     if (n->m->family == GW_FAMILY_GPT2) {
         gw_attr a[GW_MAX_ATTRS];
         gw_attrs_default(n->b.g->table, "gelu", a);
         SET(a, "gelu", "tanh", ai(n->m->gelu_tanh));
         gw_vid u = linear(n, y, "mlp.up");
-        h = gw_build(&n->b, "gelu", &u, 1, a, NULL);
+        z = linear(n, gw_build(&n->b, "gelu", &u, 1, a, NULL), "mlp.down");
     } else {
-        gw_vid g = linear(n, y, "mlp.gate"), u = linear(n, y, "mlp.up");
-        h = gw_build1(&n->b, "swiglu", g, u);
+        z = gated(n, y, "mlp");
     }
-    gw_vid z = dropout(n, linear(n, h, "mlp.down"), "mlp");
+    z = dropout(n, z, "mlp");
     z = gw_build1(&n->b, "add", x, z);
     gw_builder_leave(&n->b);
     return z;
@@ -272,6 +358,9 @@ static double most_elements(const gw_model *m, const gw_build_opts *o) {
     double q = (double)m->heads * (double)m->head_dim,
            kv = (double)m->kv_heads * (double)m->head_dim;
     double layer = 24 * d + 12 * q + 8 * kv + 8 * (double)m->ffn + 4 * (double)m->heads;
+    layer += 4 * (double)(m->mla.q_rank + m->mla.kv_rank + m->mla.rope);
+    layer += 16 * (double)m->moe.experts + (double)m->moe.top * (8 * d + 8 * (double)m->moe.ffn) +
+             8 * (double)m->moe.ffn * (double)m->moe.shared;
     double ends = 8 * d + 6 * (double)m->vocab;
     double cache = o->mode == GW_BUILD_CACHED
                        ? 4 * (double)m->layers * (double)o->batch * (double)o->cache * kv

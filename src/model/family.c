@@ -8,10 +8,15 @@
 // files of the llama architecture hold the rows of q and k in interleaved order (rope_rows); ours
 // is the half-split order of Hugging Face.
 //
+// Experts of a layer are one logical tensor [e ..] here and a tensor each there (hf_each). Of
+// DeepSeek's fused projections each logical tensor has some rows of every head (hf_rows), and the
+// rows that rope turns are interleaved pairs there.
+//
 // Counting. N counts every parameter once (a tied head once). FLOPs a token are 6 per parameter
-// that takes part in a matrix product: all but lookup tables; a tied table counts as the head.
-// Attention adds 12*L*(h*k)*s with full attention and half of it with causal attention (a window
-// lowers it further).
+// that takes part in a matrix product of the token: all but lookup tables and experts that are not
+// chosen; a tied table counts as the head. Attention adds 12*L*(h*k)*s with full attention and half
+// of it with causal attention (a window lowers it further); k is the mean size of a key and a
+// value.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +25,8 @@
 #include "model/model.h"
 #include "model/resnet.h" /* gw_resnet_check, gw_resnet_params */
 
-static const char *const family_names[] = {"gpt2", "llama", "qwen2", "qwen3", "mistral"};
+static const char *const family_names[] = {"gpt2",    "llama",   "qwen2",     "qwen3",
+                                           "mistral", "mixtral", "qwen3_moe", "deepseek"};
 
 const char *gw_family_name(gw_family f) {
     if (f == GW_FAMILY_RESNET) return "resnet";
@@ -37,6 +43,32 @@ bool gw_family_parse(const char *name, gw_family *out) {
     if (strcmp(name, "resnet") != 0) return false;
     *out = GW_FAMILY_RESNET;
     return true;
+}
+
+/* One group, dropless, gates of the chosen ones that sum to 1. */
+static const gw_moe plain_moe = {
+    .experts = 8,
+    .top = 2,
+    .normalize = true,
+    .scale = 1,
+    .groups = 1,
+    .group_limit = 1,
+    .balance = GW_MOE_BALANCE_BATCH,
+    .balance_weight = 0.001,
+};
+
+/* DeepSeek-V3's scores and its ways of keeping load even: sections 2.1.2 and 4.2 of its report. */
+static void deepseek_defaults(gw_model *m) {
+    m->norm_eps = 1e-6;
+    m->mla = (gw_mla){.kv_rank = 512, .nope = 128, .rope = 64, .v = 128};
+    m->moe = plain_moe;
+    m->moe.shared = m->moe.dense_layers = 1;
+    m->moe.score = GW_MOE_SIGMOID;
+    m->moe.scale = 2.5;
+    m->moe.choice_bias = true;
+    m->moe.balance = GW_MOE_BALANCE_BIAS;
+    m->moe.balance_weight = 1e-4;
+    m->moe.bias_rate = 1e-3;
 }
 
 gw_model gw_model_defaults(gw_family f) {
@@ -64,6 +96,17 @@ gw_model gw_model_defaults(gw_family f) {
         m.rope_theta = 1e6;
         break;
     case GW_FAMILY_MISTRAL: break;
+    case GW_FAMILY_MIXTRAL:
+        m.rope_theta = 1e6;
+        m.moe = plain_moe;
+        break;
+    case GW_FAMILY_QWEN3_MOE:
+        m.qk_norm = true;
+        m.norm_eps = 1e-6;
+        m.rope_theta = 1e6;
+        m.moe = plain_moe;
+        break;
+    case GW_FAMILY_DEEPSEEK: deepseek_defaults(&m); break;
     case GW_FAMILY_RESNET:
         m.resnet = (gw_resnet){.width = 64,
                                .image = 224,
@@ -90,9 +133,17 @@ static void need(gw_status *st, gw_diags *dg, bool ok, const char *fmt, ...) {
 
 /* Parameters as a real number, whatever the sizes: rounded, and never past the range. */
 static double rough_count(const gw_model *m) {
-    double d = (double)m->hidden, k = (double)m->head_dim;
-    double attention = 2 * d * k * (double)(m->heads + m->kv_heads);
+    double d = (double)m->hidden, k = (double)m->head_dim, h = (double)m->heads;
+    double attention = 2 * d * k * (h + (double)m->kv_heads);
+    const gw_mla *a = &m->mla;
+    if (a->kv_rank > 0) {
+        double q = (double)a->q_rank, kv = (double)a->kv_rank;
+        attention = d * h * (k + (double)a->v) + q * (d + h * k) +
+                    kv * (d + h * (double)(a->nope + a->v)) + d * (double)a->rope;
+    }
     double layer = attention + 3 * d * (double)m->ffn + 8 * d + (double)m->ffn;
+    layer += (double)m->moe.experts * d +
+             3 * d * (double)m->moe.ffn * ((double)m->moe.experts + (double)m->moe.shared);
     double tables = 2 * (double)m->vocab;
     if (m->family == GW_FAMILY_GPT2) tables += (double)m->max_positions;
     return d * tables + (double)m->layers * layer;
@@ -101,6 +152,83 @@ static double rough_count(const gw_model *m) {
 /* Far above what any machine holds, and far enough below 2^63 that the bits of weights, gradients
  * and optimizer states can be counted together. */
 #define MAX_PARAMETERS 0x1p48
+
+static bool has_moe(gw_family f) {
+    return f == GW_FAMILY_MIXTRAL || f == GW_FAMILY_QWEN3_MOE || f == GW_FAMILY_DEEPSEEK;
+}
+
+static bool size_ok(int64_t x, int64_t least) { return x >= least && x < INT64_C(1) << 31; }
+
+static void check_groups(const gw_moe *e, gw_status *st, gw_diags *dg) {
+    bool divides = e->groups > 0 && e->experts % e->groups == 0;
+    need(st, dg, divides, "model.moe.groups (%lld) must divide model.moe.experts (%lld)",
+         (long long)e->groups, (long long)e->experts);
+    need(st, dg, !divides || (e->group_limit > 0 && e->group_limit <= e->groups),
+         "model.moe.group_limit is %lld; it must be 1 to model.moe.groups (%lld)",
+         (long long)e->group_limit, (long long)e->groups);
+    need(st, dg, !divides || e->top <= e->group_limit * (e->experts / e->groups),
+         "model.moe.top (%lld) is more than the %lld experts of %lld groups", (long long)e->top,
+         (long long)(e->group_limit * (e->experts / GW_MAX(e->groups, 1))),
+         (long long)e->group_limit);
+}
+
+static void check_moe(const gw_model *m, gw_status *st, gw_diags *dg) {
+    const gw_moe *e = &m->moe;
+    if (!has_moe(m->family)) {
+        need(st, dg, e->experts == 0, "the %s family has no experts (model.moe.experts is %lld)",
+             gw_family_name(m->family), (long long)e->experts);
+        return;
+    }
+    need(st, dg, e->experts > 0 && e->experts <= 65536,
+         "model.moe.experts is %lld; it must be 1 to 65536", (long long)e->experts);
+    need(st, dg, e->top > 0 && e->top <= GW_MAX(e->experts, 1),
+         "model.moe.top is %lld; it must be 1 to model.moe.experts (%lld)", (long long)e->top,
+         (long long)e->experts);
+    need(st, dg, size_ok(e->ffn, 1), "model.moe.ffn is %lld; it must be 1 to 2^31 - 1",
+         (long long)e->ffn);
+    need(st, dg,
+         e->shared >= 0 && e->shared <= 65536 && (double)e->shared * (double)e->ffn < 2147483648.0,
+         "model.moe.shared is %lld; with model.moe.ffn it must make 0 to 2^31 - 1",
+         (long long)e->shared);
+    need(st, dg, e->dense_layers >= 0 && e->dense_layers <= GW_MAX(m->layers, 0),
+         "model.moe.dense_layers is %lld; it must be 0 to model.layers (%lld)",
+         (long long)e->dense_layers, (long long)m->layers);
+    bool deepseek = m->family == GW_FAMILY_DEEPSEEK;
+    need(st, dg, deepseek || (e->shared == 0 && e->dense_layers == 0),
+         "model.moe.shared and model.moe.dense_layers are for the deepseek family");
+    if (e->experts > 0) check_groups(e, st, dg);
+    need(st, dg, e->balance != GW_MOE_BALANCE_BIAS || e->choice_bias,
+         "model.moe.balance is bias, which needs model.moe.choice_bias");
+    const double reals[] = {e->scale, e->balance_weight, e->z_weight, e->bias_rate, e->capacity};
+    static const char *const names[] = {"scale", "balance_weight", "z_weight", "bias_rate",
+                                        "capacity"};
+    for (int i = 0; i < (int)GW_COUNT(reals); i++)
+        need(st, dg, reals[i] >= (i == 0 ? 1e-30 : 0) && reals[i] < 1e30,
+             "model.moe.%s is %g; it must be %s, and finite", names[i], reals[i],
+             i == 0 ? "above 0" : "0 or more");
+}
+
+static void check_mla(const gw_model *m, gw_status *st, gw_diags *dg) {
+    const gw_mla *a = &m->mla;
+    if (m->family != GW_FAMILY_DEEPSEEK) {
+        need(st, dg, a->kv_rank == 0,
+             "latent attention (model.mla.kv_rank) is for the deepseek "
+             "family");
+        return;
+    }
+    need(st, dg, size_ok(a->kv_rank, 1), "model.mla.kv_rank is %lld; it must be 1 to 2^31 - 1",
+         (long long)a->kv_rank);
+    need(st, dg, size_ok(a->q_rank, 0), "model.mla.q_rank is %lld; it must be 0 to 2^31 - 1",
+         (long long)a->q_rank);
+    need(st, dg, a->nope > 0 && a->nope <= 1024 && a->v > 0 && a->v <= 1024,
+         "model.mla.nope is %lld and model.mla.v %lld; each must be 1 to 1024", (long long)a->nope,
+         (long long)a->v);
+    need(st, dg, a->rope > 0 && a->rope <= 1024 && a->rope % 2 == 0,
+         "model.mla.rope is %lld; it must be even, 2 to 1024", (long long)a->rope);
+    need(st, dg, m->head_dim == a->nope + a->rope && m->kv_heads == m->heads,
+         "deepseek has heads of model.mla.nope + model.mla.rope components and as many key and "
+         "value heads as heads");
+}
 
 gw_status gw_model_check(const gw_model *m, gw_diags *dg) {
     if (m->family == GW_FAMILY_RESNET) return gw_resnet_check(m, dg);
@@ -126,8 +254,9 @@ gw_status gw_model_check(const gw_model *m, gw_diags *dg) {
          "model.hidden)",
          (long long)m->head_dim);
     bool rope = m->family != GW_FAMILY_GPT2;
-    need(&st, dg, !rope || m->head_dim % 2 == 0, "model.head_dim (%lld) must be even for rope",
-         (long long)m->head_dim);
+    bool whole = m->family != GW_FAMILY_DEEPSEEK; /* which turns a part of a head */
+    need(&st, dg, !rope || !whole || m->head_dim % 2 == 0,
+         "model.head_dim (%lld) must be even for rope", (long long)m->head_dim);
     need(&st, dg,
          rope || (m->kv_heads == m->heads &&
                   (double)m->head_dim * (double)m->heads == (double)m->hidden),
@@ -147,6 +276,19 @@ gw_status gw_model_check(const gw_model *m, gw_diags *dg) {
     need(&st, dg,
          m->rope_scaling == GW_ROPE_NONE || (m->rope_factor >= 1 && isfinite(m->rope_factor)),
          "model.rope_scaling.factor is %g; it must be at least 1, and finite", m->rope_factor);
+    need(&st, dg,
+         m->rope_scaling != GW_ROPE_YARN ||
+             (m->rope_low > 0 && m->rope_high > m->rope_low && isfinite(m->rope_high) &&
+              m->rope_original > 0 && m->rope_theta != 1),
+         "yarn rope scaling needs beta_fast above beta_slow above 0, original_max_positions, and a "
+         "rope_theta other than 1");
+    need(&st, dg,
+         m->rope_mscale >= 0 && m->rope_mscale < 1e6 && m->rope_mscale_all >= 0 &&
+             m->rope_mscale_all < 1e6,
+         "yarn's mscale %g and mscale_all_dim %g must not be negative", m->rope_mscale,
+         m->rope_mscale_all);
+    check_moe(m, &st, dg);
+    check_mla(m, &st, dg);
     need(&st, dg,
          m->rope_scaling != GW_ROPE_LLAMA3 || (m->rope_high > m->rope_low && m->rope_original > 0),
          "llama3 rope scaling needs high_freq_factor above low_freq_factor and "
@@ -279,13 +421,120 @@ static void attention_params(lister *s) {
                dims_of(s, "%s.bias", hf), "attn_output.bias");
 }
 
+static double down_std(const lister *s) {
+    return s->m->init_std / __builtin_sqrt(2.0 * (double)s->m->layers);
+}
+
+/* A latent's norm. */
+static void latent_norm(lister *s, const char *name, int64_t rank, const char *hf,
+                        const char *gguf) {
+    vector(s, name, dims_of(s, "r%lld", LL(rank)), GW_INIT_ONES, hf, gguf);
+}
+
+/* Some rows of each head of a fused projection, whose last `pairs` rope turns. */
+static void rows_of(gw_param *p, int64_t whole, int64_t block, int64_t stride, int64_t first,
+                    int64_t pairs) {
+    p->hf_rows = (gw_hf_rows){whole, block, stride, first, pairs};
+}
+
+/* Multi-head latent attention. kv_a_proj_with_mqa is the latent, then the rotated part of all keys;
+ * kv_b_proj has for each head the rows of its key, then of its value. */
+static void latent_params(lister *s) {
+    const gw_model *m = s->m;
+    const gw_mla *a = &m->mla;
+    int64_t h = m->heads, k = m->head_dim, kv = a->nope + a->v;
+    char *q = dims_of(s, "h%lld k%lld", LL(h), LL(k));
+    gw_param *p;
+    if (a->q_rank > 0) {
+        matrix(s, "attn.q_a.weight", dims_of(s, "r%lld d%lld", LL(a->q_rank), LL(m->hidden)), 1,
+               "self_attn.q_a_proj.weight", "attn_q_a.weight");
+        latent_norm(s, "attn.q_a_norm.weight", a->q_rank, "self_attn.q_a_layernorm.weight",
+                    "attn_q_a_norm.weight");
+        p = matrix(s, "attn.q_b.weight", dims_of(s, "%s r%lld", q, LL(a->q_rank)), 2,
+                   "self_attn.q_b_proj.weight", "attn_q_b.weight");
+    } else {
+        p = matrix(s, "attn.q.weight", dims_of(s, "%s d%lld", q, LL(m->hidden)), 2,
+                   "self_attn.q_proj.weight", "attn_q.weight");
+    }
+    rows_of(p, h * k, k, k, 0, a->rope);
+    p = matrix(s, "attn.kv_a.weight", dims_of(s, "r%lld d%lld", LL(a->kv_rank), LL(m->hidden)), 1,
+               "self_attn.kv_a_proj_with_mqa.weight", "attn_kv_a_mqa.weight");
+    rows_of(p, a->kv_rank + a->rope, a->kv_rank, a->kv_rank, 0, 0);
+    p = matrix(s, "attn.kv_rope.weight", dims_of(s, "c1 k%lld d%lld", LL(a->rope), LL(m->hidden)),
+               2, "self_attn.kv_a_proj_with_mqa.weight", "attn_kv_a_mqa.weight");
+    rows_of(p, a->kv_rank + a->rope, a->rope, a->rope, a->kv_rank, a->rope);
+    latent_norm(s, "attn.kv_a_norm.weight", a->kv_rank, "self_attn.kv_a_layernorm.weight",
+                "attn_kv_a_norm.weight");
+    p = matrix(s, "attn.k_b.weight",
+               dims_of(s, "h%lld k%lld r%lld", LL(h), LL(a->nope), LL(a->kv_rank)), 2,
+               "self_attn.kv_b_proj.weight", "attn_kv_b.weight");
+    rows_of(p, h * kv, a->nope, kv, 0, 0);
+    p = matrix(s, "attn.v_b.weight",
+               dims_of(s, "h%lld u%lld r%lld", LL(h), LL(a->v), LL(a->kv_rank)), 2,
+               "self_attn.kv_b_proj.weight", "attn_kv_b.weight");
+    rows_of(p, h * kv, a->v, kv, a->nope, 0);
+    p = matrix(s, "attn.o.weight", dims_of(s, "d%lld h%lld u%lld", LL(m->hidden), LL(h), LL(a->v)),
+               1, "self_attn.o_proj.weight", "attn_output.weight");
+    p->std = down_std(s);
+}
+
+/* ---- experts ---- */
+
+/* Mixtral's files have names of their own. */
+static const char *expert_name(const lister *s, const char *name) {
+    if (s->m->family != GW_FAMILY_MIXTRAL)
+        return name[0] == 'g'   ? "mlp.experts.*.gate_proj.weight"
+               : name[0] == 'u' ? "mlp.experts.*.up_proj.weight"
+                                : "mlp.experts.*.down_proj.weight";
+    return name[0] == 'g'   ? "block_sparse_moe.experts.*.w1.weight"
+           : name[0] == 'u' ? "block_sparse_moe.experts.*.w3.weight"
+                            : "block_sparse_moe.experts.*.w2.weight";
+}
+
+/* `hidden` is off: to Muon a stack of matrices is not one. */
+static void expert_matrix(lister *s, const char *name) {
+    const gw_model *m = s->m;
+    bool down = name[0] == 'd';
+    int64_t d = m->hidden, f = m->moe.ffn;
+    gw_param *p = matrix(s, dims_of(s, "moe.%s.weight", name),
+                         dims_of(s, down ? "e%lld d%lld f%lld" : "e%lld f%lld d%lld",
+                                 LL(m->moe.experts), LL(down ? d : f), LL(down ? f : d)),
+                         2, expert_name(s, name), dims_of(s, "ffn_%s_exps.weight", name));
+    p->hf_each = true;
+    p->hidden = false;
+    if (down) p->std = down_std(s);
+}
+
+static void shared_matrix(lister *s, const char *name) {
+    const gw_model *m = s->m;
+    bool down = name[0] == 'd';
+    int64_t d = m->hidden, f = m->moe.ffn * m->moe.shared;
+    gw_param *p =
+        matrix(s, dims_of(s, "moe.shared.%s.weight", name),
+               dims_of(s, down ? "d%lld f%lld" : "f%lld d%lld", LL(down ? d : f), LL(down ? f : d)),
+               1, dims_of(s, "mlp.shared_experts.%s_proj.weight", name),
+               dims_of(s, "ffn_%s_shexp.weight", name));
+    if (down) p->std = down_std(s);
+}
+
+static void expert_params(lister *s) {
+    const gw_model *m = s->m;
+    static const char *const three[] = {"gate", "up", "down"};
+    bool mixtral = m->family == GW_FAMILY_MIXTRAL;
+    matrix(s, "moe.router.weight", dims_of(s, "n%lld d%lld", LL(m->moe.experts), LL(m->hidden)), 1,
+           mixtral ? "block_sparse_moe.gate.weight" : "mlp.gate.weight", "ffn_gate_inp.weight")
+        ->hidden = false;
+    for (int i = 0; i < 3 && m->moe.shared > 0; i++) shared_matrix(s, three[i]);
+    for (int i = 0; i < 3; i++) expert_matrix(s, three[i]);
+}
+
 static void mlp_matrix(lister *s, const char *name, bool down, const char *hf, const char *gguf) {
     const gw_model *m = s->m;
     char *dims = down ? dims_of(s, "d%lld f%lld", LL(m->hidden), LL(m->ffn))
                       : dims_of(s, "f%lld d%lld", LL(m->ffn), LL(m->hidden));
     gw_param *w = matrix(s, dims_of(s, "mlp.%s.weight", name), dims, 1, dims_of(s, "%s.weight", hf),
                          dims_of(s, "%s.weight", gguf));
-    if (down) w->std = m->init_std / __builtin_sqrt(2.0 * (double)m->layers);
+    if (down) w->std = down_std(s);
     if (m->mlp_bias)
         vector(s, dims_of(s, "mlp.%s.bias", name),
                down ? dims_of(s, "d%lld", LL(m->hidden)) : dims_of(s, "f%lld", LL(m->ffn)),
@@ -295,8 +544,15 @@ static void mlp_matrix(lister *s, const char *name, bool down, const char *hf, c
 static void layer_params(lister *s) {
     bool gpt2 = s->m->family == GW_FAMILY_GPT2;
     norm(s, "attn.norm", gpt2 ? "ln_1" : "input_layernorm", "attn_norm");
-    attention_params(s);
+    if (s->m->mla.kv_rank > 0)
+        latent_params(s);
+    else
+        attention_params(s);
     norm(s, "mlp.norm", gpt2 ? "ln_2" : "post_attention_layernorm", "ffn_norm");
+    if (gw_model_has_experts(s->m, s->layer)) {
+        expert_params(s);
+        return;
+    }
     if (gpt2) {
         mlp_matrix(s, "up", false, "mlp.c_fc", "ffn_up");
     } else {
@@ -317,7 +573,21 @@ static void table(lister *s, const char *name, const char *dims, const char *hf,
 void gw_model_buffers(const gw_model *m, gw_arena *a, gw_buffer **out, int *n) {
     *out = NULL;
     *n = 0;
-    if (m->family == GW_FAMILY_RESNET) gw_resnet_buffers(m, a, out, n);
+    if (m->family == GW_FAMILY_RESNET) {
+        gw_resnet_buffers(m, a, out, n);
+        return;
+    }
+    if (!m->moe.choice_bias || m->moe.experts == 0) return;
+    *out = gw_arena_new(a, gw_buffer, GW_MAX(m->layers - m->moe.dense_layers, 1));
+    for (int64_t l = m->moe.dense_layers; l < m->layers; l++) {
+        gw_type t = gw_type_scalar(GW_F32);
+        gw_type_add(&t, "n", m->moe.experts);
+        bool v3 = m->family == GW_FAMILY_DEEPSEEK && m->moe.score == GW_MOE_SIGMOID;
+        const char *hf =
+            gw_arena_printf(a, "model.layers.%lld.mlp.gate.e_score_correction_bias", LL(l));
+        (*out)[(*n)++] =
+            (gw_buffer){gw_arena_printf(a, "layers.%lld.moe.bias", LL(l)), t, 0, v3 ? hf : NULL};
+    }
 }
 
 void gw_model_params(const gw_model *m, gw_arena *a, gw_param **out, int *n) {
@@ -357,6 +627,46 @@ int64_t gw_model_count(const gw_model *m) {
     return total;
 }
 
+int64_t gw_model_count_active(const gw_model *m) {
+    int64_t n = gw_model_count(m);
+    if (m->family == GW_FAMILY_RESNET || m->moe.experts == 0) return n;
+    int64_t idle = (m->moe.experts - m->moe.top) * 3 * m->hidden * m->moe.ffn;
+    return n - (m->layers - m->moe.dense_layers) * idle;
+}
+
+int64_t gw_model_count_biases(const gw_model *m) {
+    if (m->family == GW_FAMILY_RESNET || !m->moe.choice_bias) return 0;
+    return (m->layers - m->moe.dense_layers) * m->moe.experts;
+}
+
+bool gw_model_has_experts(const gw_model *m, int64_t l) {
+    return m->family != GW_FAMILY_RESNET && m->moe.experts > 0 && l >= m->moe.dense_layers;
+}
+
+bool gw_model_has_aux_loss(const gw_model *m) {
+    bool loss = m->moe.balance == GW_MOE_BALANCE_SEQUENCE || m->moe.balance == GW_MOE_BALANCE_BATCH;
+    loss |= m->moe.balance == GW_MOE_BALANCE_BIAS && m->moe.balance_weight > 0;
+    return gw_model_has_experts(m, m->layers - 1) && (loss || m->moe.z_weight > 0);
+}
+
+/* What yarn says of how sharp attention must be in a context `factor` times as long. */
+static double yarn_mscale(double factor, double mscale) {
+    return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
+}
+
+double gw_model_rope_gain(const gw_model *m) {
+    if (m->rope_scaling != GW_ROPE_YARN) return 1;
+    if (m->rope_mscale == 0 || m->rope_mscale_all == 0) return yarn_mscale(m->rope_factor, 1);
+    return yarn_mscale(m->rope_factor, m->rope_mscale) /
+           yarn_mscale(m->rope_factor, m->rope_mscale_all);
+}
+
+double gw_model_softmax_scale(const gw_model *m) {
+    if (m->mla.kv_rank == 0 || m->rope_scaling != GW_ROPE_YARN || m->rope_mscale_all == 0) return 0;
+    double sharp = yarn_mscale(m->rope_factor, m->rope_mscale_all);
+    return sharp * sharp / sqrt((double)m->head_dim);
+}
+
 int64_t gw_model_count_embedding(const gw_model *m) {
     if (m->family == GW_FAMILY_RESNET) return 0;
     int64_t n = m->tie ? 0 : m->vocab * m->hidden;
@@ -366,8 +676,9 @@ int64_t gw_model_count_embedding(const gw_model *m) {
 
 double gw_model_flops_per_token(const gw_model *m, int64_t seq, bool full_attention) {
     if (m->family == GW_FAMILY_RESNET) return gw_resnet_flops(m);
-    double n = (double)(gw_model_count(m) - gw_model_count_embedding(m));
-    double per_key = 12.0 * (double)(m->heads * m->head_dim);
+    double n = (double)(gw_model_count_active(m) - gw_model_count_embedding(m));
+    int64_t value = m->mla.kv_rank > 0 ? m->mla.v : m->head_dim;
+    double per_key = 6.0 * (double)m->heads * (double)(m->head_dim + value);
     double attention = 0;
     for (int64_t l = 0; l < m->layers; l++) {
         double keys = (double)seq;

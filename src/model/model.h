@@ -16,12 +16,15 @@
 enum { GW_MODEL_MAX_LAYERS = 1024 };
 
 typedef enum gw_family {
-    GW_FAMILY_GPT2,    /* LayerNorm, learned positions, biases, GELU, tied head */
-    GW_FAMILY_LLAMA,   /* RMSNorm, rope, grouped heads, SwiGLU */
-    GW_FAMILY_QWEN2,   /* llama with biases on q, k, v */
-    GW_FAMILY_QWEN3,   /* llama with norms on q and k, explicit head size */
-    GW_FAMILY_MISTRAL, /* llama with a sliding window */
-    GW_FAMILY_COUNT,   /* of the families of language models, whose builder is model/build.c */
+    GW_FAMILY_GPT2,      /* LayerNorm, learned positions, biases, GELU, tied head */
+    GW_FAMILY_LLAMA,     /* RMSNorm, rope, grouped heads, SwiGLU */
+    GW_FAMILY_QWEN2,     /* llama with biases on q, k, v */
+    GW_FAMILY_QWEN3,     /* llama with norms on q and k, explicit head size */
+    GW_FAMILY_MISTRAL,   /* llama with a sliding window */
+    GW_FAMILY_MIXTRAL,   /* mistral with experts */
+    GW_FAMILY_QWEN3_MOE, /* qwen3 with experts */
+    GW_FAMILY_DEEPSEEK,  /* latent attention, first layers dense, shared experts (V2, V3) */
+    GW_FAMILY_COUNT,     /* of the families of language models, whose builder is model/build.c */
     GW_FAMILY_RESNET = GW_FAMILY_COUNT, /* images, classes: He et al. 2015, model/resnet.c */
 } gw_family;
 
@@ -48,8 +51,8 @@ typedef enum gw_moe_balance {
     GW_MOE_BALANCE_NONE,
     GW_MOE_BALANCE_SEQUENCE, /* an auxiliary loss of each sequence */
     GW_MOE_BALANCE_BATCH,    /* an auxiliary loss of each global micro-batch */
-    GW_MOE_BALANCE_BIAS, /* no loss: a bias on scores, for the choice alone, moves against the load
-                          */
+    GW_MOE_BALANCE_BIAS,     /* a bias on scores, for the choice alone, moves against the load; a
+                                balance_weight above 0 adds the loss of each sequence */
 } gw_moe_balance;
 
 /* Feed-forward layers of experts. experts == 0: the model has none. */
@@ -62,7 +65,8 @@ typedef struct gw_moe {
     bool normalize; /* gates of the chosen ones sum to 1 */
     double scale;   /* what gates are multiplied by at last */
     int64_t groups,
-        group_limit;  /* experts in so many groups, chosen from the best group_limit; 1, 1 */
+        group_limit;  /* experts in so many groups, chosen from the best group_limit; 1, 1. A group
+                         is  judged by its best expert (softmax) or its best two (sigmoid) */
     bool choice_bias; /* a score bias for the choice (a buffer, no parameter of the optimizer) */
     gw_moe_balance balance;
     double balance_weight; /* of the auxiliary loss */
@@ -80,7 +84,12 @@ typedef struct gw_mla {
     int64_t nope, rope, v;
 } gw_mla;
 
-typedef enum gw_rope_scaling { GW_ROPE_NONE, GW_ROPE_LINEAR, GW_ROPE_LLAMA3 } gw_rope_scaling;
+typedef enum gw_rope_scaling {
+    GW_ROPE_NONE,
+    GW_ROPE_LINEAR,
+    GW_ROPE_LLAMA3,
+    GW_ROPE_YARN
+} gw_rope_scaling;
 
 typedef struct gw_model {
     gw_family family;
@@ -91,9 +100,11 @@ typedef struct gw_model {
     double rope_theta;
     gw_rope_scaling rope_scaling;
     double rope_factor, rope_low,
-        rope_high;         /* Llama 3.1: factor, low_freq_factor, high_freq_factor */
-    int64_t rope_original; /* original_max_position_embeddings */
-    bool tie;              /* the head is the embedding */
+        rope_high; /* Llama 3.1: factor, low_freq_factor, high_freq_factor; yarn: factor, beta_slow,
+                      beta_fast */
+    int64_t rope_original;               /* original_max_position_embeddings */
+    double rope_mscale, rope_mscale_all; /* yarn: mscale, mscale_all_dim; 0: not given */
+    bool tie;                            /* the head is the embedding */
     bool qkv_bias, out_bias, mlp_bias, qk_norm;
     bool gelu_tanh; /* gpt2: tanh form (gelu_new) or exact */
     int64_t window; /* 0 = none: tokens a windowed layer sees, itself included */
@@ -126,6 +137,14 @@ typedef enum gw_init {
     GW_INIT_UNIFORM, /* in [-std, std) */
 } gw_init;
 
+/* Rows of a public tensor that are a logical tensor's: block t of `block` rows stands from row t *
+ * stride + first on. The last `pairs` rows of a block, turned by rope, are interleaved in the file:
+ * ours is the half-split order. */
+typedef struct gw_hf_rows {
+    int64_t whole; /* rows of the public tensor */
+    int64_t block, stride, first, pairs;
+} gw_hf_rows;
+
 /* One logical tensor and where it stands in a public checkpoint. */
 typedef struct gw_param {
     const char *name; /* "layers.0.attn.q.weight": stable, the key of checkpoints and of the RNG */
@@ -138,13 +157,30 @@ typedef struct gw_param {
     bool hf_transposed; /* stored there as [in, out] (GPT-2's Conv1D) */
     int hf_part,
         hf_parts; /* a slice of a fused tensor: part i of n along the output side; 0 of 1 = whole */
-    bool rope_rows;   /* q or k of a family whose GGUF form interleaves the rows of a head */
+    gw_hf_rows hf_rows; /* a slice that hf_parts cannot say; .whole 0: not one */
+    bool hf_each;   /* [e ..]: the file has a tensor for each e, its number where `hf` has a star */
+    bool rope_rows; /* q or k of a family whose GGUF form interleaves the rows of a head */
     const char *gguf; /* name in a GGUF file */
 } gw_param;
 
 /* All parameters in canonical order (the order of the graph's leaves). */
 void gw_model_params(const gw_model *m, gw_arena *a, gw_param **out, int *n);
 int64_t gw_model_count(const gw_model *m); /* parameters */
+/* Of these, what one token goes through: of the experts of a layer its `top`. */
+int64_t gw_model_count_active(const gw_model *m);
+/* Elements of routers' choice biases, which published counts hold besides. */
+int64_t gw_model_count_biases(const gw_model *m);
+
+/* How a Hugging Face file has parameter p: as gw_param_hf_tensors(p) tensors, each with so many
+ * rows (its output side; hf_transposed files have them as columns). */
+int64_t gw_param_hf_tensors(const gw_param *p);
+int64_t gw_param_hf_rows(const gw_param *p);
+/* Rows of p in one of them, and row r of these in the file. */
+int64_t gw_param_rows(const gw_param *p);
+int64_t gw_param_hf_row(const gw_param *p, int64_t r);
+/* Name of tensor i, in buf where it is one of several. */
+enum { GW_HF_NAME = 160 };
+const char *gw_param_hf_name(const gw_param *p, int64_t i, char buf[GW_HF_NAME]);
 
 /* State that is no parameter and that an optimizer does not make: running statistics and counters
  * of batch norms. */
@@ -152,15 +188,28 @@ typedef struct gw_buffer {
     const char *name; /* torchvision's: "bn1.running_mean"; also the leaf's */
     gw_type type;     /* f32 [c] or [group c], or i64 of a counter */
     double init;      /* every element's first value */
+    const char *hf;   /* of a language model: its name in a Hugging Face file, as float32; NULL: it
+                         has no   place there */
 } gw_buffer;
-/* In the order of torchvision's state_dict; none for language models. A training program carries
- * all of them as states, a forward program has the statistics as leaves of role state. */
+/* In the order of torchvision's state_dict; of a language model the routers' choice biases. A
+ * training program carries all of them as states, a forward program has the statistics and biases
+ * as leaves of role state. */
 void gw_model_buffers(const gw_model *m, gw_arena *a, gw_buffer **out, int *n);
 int64_t gw_model_count_embedding(
     const gw_model *m); /* of these, lookup tables that do no matrix work */
 /* FLOPs of a training step per token (of a residual net, per image) by the usual formulas: 6N (+
- * attention: 6*L*h*s causal, 12*L*h*s full), N without lookup tables, with the head. */
+ * attention: 6*L*h*s causal, 12*L*h*s full), N the active parameters without lookup tables, with
+ * the head. */
 double gw_model_flops_per_token(const gw_model *m, int64_t seq, bool full_attention);
+/* Has layer l experts? */
+bool gw_model_has_experts(const gw_model *m, int64_t l);
+/* Does training add auxiliary losses of routers, so that a step's program has the input `aux_seed`?
+ */
+bool gw_model_has_aux_loss(const gw_model *m);
+/* What attention scores are multiplied by; 0: 1/sqrt(k) of the head size. */
+double gw_model_softmax_scale(const gw_model *m);
+/* yarn: what cosines and sines are multiplied by; else 1. */
+double gw_model_rope_gain(const gw_model *m);
 
 /* ---- building ---- */
 typedef enum gw_build_mode {
@@ -188,7 +237,9 @@ typedef struct gw_build_opts {
  * Refuses a model that gw_model_check refuses, and sizes of which a program's bytes could not be
  * counted in 64 bits, however it is compiled. Leaves made (absent ones are not in the graph), by
  * name: inputs at mb rate `tokens labels positions docs` i32[b s], `samples` i64[b], `at` i32[b];
- * at step rate `seed` f32[], `batch` i64[]. Parameters in canonical order with role param, dtype
+ * at step rate `seed` f32[], `batch` i64[], and of a training step with auxiliary losses
+ * `aux_seed` f32[]: loss scale / units, the units that such a loss is a mean of (the step's
+ * sequences, or its global micro-batches). Parameters in canonical order with role param, dtype
  * compute. `g` must be initialised and empty. */
 GW_WARN_UNUSED gw_status gw_model_build(gw_graph *g, const gw_model *m, const gw_build_opts *o,
                                         gw_diags *dg);

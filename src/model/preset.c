@@ -4,7 +4,9 @@
 // Sources: GPT-2 (Radford et al. 2019 and the released configurations), "The Llama 3 Herd of
 // Models" table 3 and the released configurations (vocabulary 128,256; rope scaling of 3.1), the
 // Qwen2.5 and Qwen3 technical reports and released configurations, SmolLM2's released
-// configurations. Mistral 7B v0.1 as released. Residual nets: He et al. 2015, table 1.
+// configurations. Mistral 7B v0.1, Mixtral 8x7B v0.1 and 8x22B v0.1 and the DeepSeek-V2 and -V3
+// models as released (V3 without its extra prediction layer). Residual nets: He et al. 2015,
+// table 1.
 #include <string.h>
 
 #include "base/compiler.h" /* GW_COUNT */
@@ -67,7 +69,107 @@ static const preset presets[] = {
     QWEN3("qwen3-32b", 64, 5120, 64, 8, 25600, false),
     {"mistral-7b", GW_FAMILY_MISTRAL, 32, 4096, 32, 8, 128, 14336, 32000, 32768, 10000, 1e-5, false,
      false, 4096},
+    {"mixtral-8x7b", GW_FAMILY_MIXTRAL, 32, 4096, 32, 8, 128, 14336, 32000, 32768, 1000000, 1e-5,
+     false, false, 0},
+    {"mixtral-8x22b", GW_FAMILY_MIXTRAL, 56, 6144, 48, 8, 128, 16384, 32768, 65536, 1000000, 1e-5,
+     false, false, 0},
+    {"qwen3-30b-a3b", GW_FAMILY_QWEN3_MOE, 48, 2048, 32, 4, 128, 6144, 151936, 40960, 1000000, 1e-6,
+     false, false, 0},
+    {"qwen3-235b-a22b", GW_FAMILY_QWEN3_MOE, 94, 4096, 64, 4, 128, 12288, 151936, 40960, 1000000,
+     1e-6, false, false, 0},
+    {"deepseek-v2-lite", GW_FAMILY_DEEPSEEK, 27, 2048, 16, 16, 192, 10944, 102400, 163840, 10000,
+     1e-6, false, false, 0},
+    {"deepseek-v2", GW_FAMILY_DEEPSEEK, 60, 5120, 128, 128, 192, 12288, 102400, 163840, 10000, 1e-6,
+     false, false, 0},
+    {"deepseek-v3", GW_FAMILY_DEEPSEEK, 61, 7168, 128, 128, 192, 18432, 129280, 163840, 10000, 1e-6,
+     false, false, 0},
 };
+
+/* What a preset above has beside it. V2 judges a group by its best expert, V3 by its best two. */
+static const struct {
+    const char *name;
+    int64_t experts, top, ffn, shared, dense_layers;
+    int64_t groups, group_limit;
+    gw_moe_score score;
+    bool normalize;
+    double scale, balance_weight;
+    gw_mla mla;
+} moes[] = {
+    {"mixtral-8x7b", 8, 2, 14336, 0, 0, 1, 1, GW_MOE_SOFTMAX, true, 1, 0.02, {0}},
+    {"mixtral-8x22b", 8, 2, 16384, 0, 0, 1, 1, GW_MOE_SOFTMAX, true, 1, 0.001, {0}},
+    {"qwen3-30b-a3b", 128, 8, 768, 0, 0, 1, 1, GW_MOE_SOFTMAX, true, 1, 0.001, {0}},
+    {"qwen3-235b-a22b", 128, 8, 1536, 0, 0, 1, 1, GW_MOE_SOFTMAX, true, 1, 0.001, {0}},
+    {"deepseek-v2-lite",
+     64,
+     6,
+     1408,
+     2,
+     1,
+     1,
+     1,
+     GW_MOE_SOFTMAX,
+     false,
+     1,
+     0.001,
+     {0, 512, 128, 64, 128}},
+    {"deepseek-v2",
+     160,
+     6,
+     1536,
+     2,
+     1,
+     8,
+     3,
+     GW_MOE_SOFTMAX,
+     false,
+     16,
+     0.001,
+     {1536, 512, 128, 64, 128}},
+    {"deepseek-v3",
+     256,
+     8,
+     2048,
+     1,
+     3,
+     8,
+     4,
+     GW_MOE_SIGMOID,
+     true,
+     2.5,
+     1e-4,
+     {1536, 512, 128, 64, 128}},
+};
+
+static void set_experts(gw_model *m, const char *name) {
+    size_t i = 0;
+    while (i < GW_COUNT(moes) && strcmp(moes[i].name, name) != 0) i++;
+    if (i == GW_COUNT(moes)) return;
+    gw_moe *e = &m->moe;
+    e->experts = moes[i].experts;
+    e->top = moes[i].top;
+    e->ffn = moes[i].ffn;
+    e->shared = moes[i].shared;
+    e->dense_layers = moes[i].dense_layers;
+    e->groups = moes[i].groups;
+    e->group_limit = moes[i].group_limit;
+    e->score = moes[i].score;
+    e->normalize = moes[i].normalize;
+    e->scale = moes[i].scale;
+    e->balance_weight = moes[i].balance_weight;
+    m->mla = moes[i].mla;
+    if (m->family != GW_FAMILY_DEEPSEEK) return;
+    if (e->score == GW_MOE_SOFTMAX) {
+        e->choice_bias = false;
+        e->balance = GW_MOE_BALANCE_SEQUENCE;
+        e->bias_rate = 0;
+    }
+    m->rope_scaling = GW_ROPE_YARN;
+    m->rope_factor = 40;
+    m->rope_low = 1;
+    m->rope_high = 32;
+    m->rope_original = 4096;
+    m->rope_mscale = m->rope_mscale_all = m->mla.q_rank == 0 ? 0.707 : 1;
+}
 
 /* Residual nets, by depth. */
 static const struct {
@@ -110,6 +212,7 @@ bool gw_model_preset(const char *name, gw_model *out) {
             m.rope_high = 4;
             m.rope_original = 8192;
         }
+        set_experts(&m, p->name);
         *out = m;
         return true;
     }

@@ -228,10 +228,10 @@ void gw_resnet_buffers(const gw_model *m, gw_arena *a, gw_buffer **out, int *n) 
     for (int i = 0; i < u.n; i++) {
         gw_type t = stat_type(&m->resnet, u.u[i].out);
         const char *bn = u.u[i].bn;
-        b[3 * i] = (gw_buffer){gw_arena_printf(a, "%s.running_mean", bn), t, 0};
-        b[3 * i + 1] = (gw_buffer){gw_arena_printf(a, "%s.running_var", bn), t, 1};
+        b[3 * i] = (gw_buffer){gw_arena_printf(a, "%s.running_mean", bn), t, 0, NULL};
+        b[3 * i + 1] = (gw_buffer){gw_arena_printf(a, "%s.running_var", bn), t, 1, NULL};
         b[3 * i + 2] = (gw_buffer){gw_arena_printf(a, "%s.num_batches_tracked", bn),
-                                   gw_type_scalar(GW_I64), 0};
+                                   gw_type_scalar(GW_I64), 0, NULL};
     }
     *out = b;
     *n = 3 * u.n;

@@ -15,9 +15,9 @@
 // With stochastic = true p is bf16 and has no float32 master: a step far below half a unit in the
 // last place would vanish under rounding to nearest, so p is rounded up or down with probabilities
 // that make the mean exact (Zamirai et al., "Revisiting bfloat16 training", 2020). The 16 random
-// bits of element i are the low bits of gw_rng_u32(fold(named(seed, key), step), i), `key` being
-// the parameter's name: the same step of the same tensor rounds alike on every layout, and after a
-// resume.
+// bits of element i of the whole tensor are the low bits of gw_rng_u32(fold(named(seed, key),
+// step), i), `key` being the parameter's name: the same step of the same tensor rounds alike on
+// every layout, and after a resume.
 //
 // ok == 0 leaves all bytes as they are. Elementwise: every sharding passes through. About 15 flops
 // an element; the bytes are what it costs.
@@ -93,8 +93,12 @@ static void reference(const gw_kargs *k) {
                                       gw_graph_str(k->g, gw_ref_attr(k, KEY).s));
     key = gw_rng_key_fold(key, (uint64_t)s.step);
     const gw_tensor *p = &k->out[0];
-    for (int64_t i = 0; i < p->elems; i++) {
+    gw_held w;
+    int64_t global = 0, local, end = 0;
+    gw_held_begin(&w, gw_type_of(k->g, gw_op_out(k->g, k->op, 0)), &k->g->mesh, k->rank);
+    for (int64_t i = 0; i < p->elems; i++, global++) {
         double x[4];
+        if (i == end && gw_held_next(&w, &global, &local, &end)) end += local;
         for (int j = 0; j < 4; j++) x[j] = gw_ref_get(&k->in[j], i);
         if (p->dtype == GW_F64)
             step_f64(&f, x);
@@ -102,7 +106,7 @@ static void reference(const gw_kargs *k) {
             step_f32(&f, x);
         if (stochastic)
             ((gw_bf16 *)p->data)[i] =
-                gw_bf16_from_f32_stochastic((float)x[0], gw_rng_u32(key, (uint64_t)(p->first + i)));
+                gw_bf16_from_f32_stochastic((float)x[0], gw_rng_u32(key, (uint64_t)global));
         else
             gw_ref_set(p, i, x[0]);
         gw_ref_set(&k->out[1], i, x[2]);

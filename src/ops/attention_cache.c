@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention over a key and value cache, and the write into one: what generating text is made of.
 //
-// attention_cache  q[b s h k], kc[b t g k], vc[b t g k], pos[b s] -> o[b s h k]
+// attention_cache  q[b s h k], kc[b t g k], vc[b t g u], pos[b s] -> o[b s h u]
 //   The query at (b, s) stands at position p = pos[b s] of its sequence and sees cache rows j <= p
 //   with, if window > 0, p - j < window. Scores are q.k * scale (scale 0 means 1/sqrt(k)), softmax
 //   over the rows seen, then the mean of their v. Head i reads kv head i / (h/g). p < 0 marks a
 //   padding query, whose output is zero. Rows beyond the cache do not exist, so p >= t sees the
-//   whole cache.
+//   whole cache. u is k unless its dimension has another name (latent attention).
 // cache_put        cache[b t g k], x[b s g k], pos[b s] -> cache'   (the same bytes)
 //   Row (b, s) of x becomes row pos[b s] of sequence b. Rows with pos < 0 or pos >= t are skipped,
 //   so padding of a batch writes nothing; if two rows name one position, the later stands.
@@ -16,8 +16,8 @@
 // path.
 //
 // The softmax subtracts the row's largest score, so it cannot overflow. b passes a sharding
-// through, and h together with g; t, s of a put, and k must be whole. Work: 4 k flops for each pair
-// of query head and cache row (all rows; how many a query sees is data).
+// through, and h together with g; t, s of a put, k and u must be whole. Work: 2 (k + u) flops for
+// each pair of query head and cache row (all rows; how many a query sees is data).
 #include <math.h>
 #include <string.h>
 
@@ -40,9 +40,11 @@ static gw_status infer(gw_infer *f) {
         GW_TRY(gw_infer_want_float(f, i));
         GW_TRY(gw_infer_want_ndim(f, i, 4, 4));
         GW_TRY(gw_infer_want_dim(f, i, 0, 0, 0)); /* b */
-        GW_TRY(gw_infer_want_dim(f, i, 3, 0, 3)); /* k */
     }
-    GW_TRY(gw_infer_want_same_dims(f, 1, 2));
+    GW_TRY(gw_infer_want_dim(f, 1, 3, 0, 3)); /* k */
+    GW_TRY(gw_infer_want_leading(f, 2, 1, 3));
+    if (strcmp(gw_infer_in(f, 2)->dims[3].name, gw_infer_in(f, 0)->dims[3].name) == 0)
+        GW_TRY(gw_infer_want_dim(f, 2, 3, 0, 3));
     GW_TRY(gw_infer_want_int(f, 3));
     GW_TRY(gw_infer_want_ndim(f, 3, 2, 2));
     GW_TRY(gw_infer_want_leading(f, 3, 0, 2));
@@ -56,6 +58,9 @@ static gw_status infer(gw_infer *f) {
         return GW_FAIL(f->dg, GW_ERR_CONFIG, "op-attribute",
                        "attention_cache: window is %lld, below 0", (long long)f->attrs[WINDOW].i);
     f->out[0] = gw_type_plain(q, (gw_dtype)q->dtype);
+    const gw_dim *u = &gw_infer_in(f, 2)->dims[3];
+    memcpy(f->out[0].dims[3].name, u->name, sizeof u->name);
+    f->out[0].dims[3].size = u->size;
     return GW_OK;
 }
 
@@ -72,16 +77,18 @@ static void sign(const gw_graph *g, const gw_op *o, gw_signature *s) {
 }
 
 static void cost(const gw_graph *g, const gw_op *o, gw_cost *c) {
-    double pairs =
-        (double)gw_cost_elems(g, gw_op_in(g, o, 0)) * (double)gw_cost_dim(g, gw_op_in(g, o, 1), 1);
-    gw_cost_set(g, o, 4 * pairs, c);
+    double rows = (double)gw_cost_dim(g, gw_op_in(g, o, 1), 1);
+    double widths = (double)gw_cost_elems(g, gw_op_in(g, o, 0)) +
+                    (double)gw_cost_elems(g, gw_op_out(g, o, 0)); /* k + u of every query head */
+    gw_cost_set(g, o, 2 * rows * widths, c);
 }
 
 /* Where one query head looks: rows first..last (may be none) of a cache, as element indices. */
 typedef struct view {
-    int64_t first, last;  /* rows, ends included */
-    int64_t base, stride; /* element of row 0; between rows */
-    int64_t width;        /* k */
+    int64_t first, last;               /* rows, ends included */
+    int64_t base, stride;              /* of keys: element of row 0; between rows */
+    int64_t width;                     /* k */
+    int64_t v_base, v_stride, v_width; /* of values; u */
     double scale;
 } view;
 
@@ -90,16 +97,17 @@ static double score(const gw_kargs *k, const view *w, int64_t q, int64_t row) {
            gw_ref_dot(&k->in[0], q, 1, &k->in[1], w->base + row * w->stride, 1, w->width);
 }
 
-/* o[q .. q + width) from the query at element q. Scores are computed again for each use. */
-static void attend(const gw_kargs *k, const view *w, int64_t q) {
+/* o[o .. o + v_width) from the query at element q. Scores are computed again for each use. */
+static void attend(const gw_kargs *k, const view *w, int64_t q, int64_t to) {
     double top = -HUGE_VAL, sum = 0;
     for (int64_t j = w->first; j <= w->last; j++) top = GW_MAX(top, score(k, w, q, j));
     for (int64_t j = w->first; j <= w->last; j++) sum += exp(score(k, w, q, j) - top);
-    for (int64_t i = 0; i < w->width; i++) {
+    for (int64_t i = 0; i < w->v_width; i++) {
         double o = 0;
         for (int64_t j = w->first; j <= w->last; j++)
-            o += exp(score(k, w, q, j) - top) * gw_ref_get(&k->in[2], w->base + j * w->stride + i);
-        gw_ref_set(&k->out[0], q + i, w->last >= w->first ? o / sum : 0);
+            o += exp(score(k, w, q, j) - top) *
+                 gw_ref_get(&k->in[2], w->v_base + j * w->v_stride + i);
+        gw_ref_set(&k->out[0], to + i, w->last >= w->first ? o / sum : 0);
     }
 }
 
@@ -108,39 +116,46 @@ static void reference(const gw_kargs *k) {
     int64_t s = q->dims[1], h = q->dims[2], t = kc->dims[1], g = kc->dims[2];
     int64_t window = gw_ref_attr(k, WINDOW).i;
     double scale = gw_ref_attr(k, SCALE).f;
-    view w = {.width = q->dims[3], .stride = g * q->dims[3]};
+    int64_t u = k->in[2].dims[3];
+    view w = {.width = q->dims[3], .stride = g * q->dims[3], .v_width = u, .v_stride = g * u};
     w.scale = scale != 0 ? scale : 1 / sqrt((double)w.width);
     for (int64_t row = 0; row < q->dims[0] * s; row++) {
         int64_t pos = gw_ref_int(&k->in[3], row);
         w.last = GW_MIN(pos, t - 1);
         w.first = window > 0 ? GW_MAX(0, pos - window + 1) : 0;
         for (int64_t i = 0; i < h; i++) {
-            w.base = (row / s * t * g + i / (h / g)) * w.width;
-            attend(k, &w, (row * h + i) * w.width);
+            int64_t at = row / s * t * g + i / (h / g);
+            w.base = at * w.width;
+            w.v_base = at * u;
+            attend(k, &w, (row * h + i) * w.width, (row * h + i) * u);
         }
     }
 }
 
-static void build_case(gw_cases *cs, const char *name, const char *q, const char *kv,
-                       const char *rows, double lo, double hi, int64_t window) {
+static void build_case(gw_cases *cs, const char *name, const char *q, const char *keys,
+                       const char *values, const char *rows, double lo, double hi, int64_t window) {
     gw_case *c = gw_case_begin(cs, name);
     gw_vid in[4] = {gw_case_value(c, q, false, GW_FILL_NORMAL, 1, 0),
-                    gw_case_value(c, kv, false, GW_FILL_NORMAL, 1, 0),
-                    gw_case_value(c, kv, false, GW_FILL_NORMAL, 1, 0),
+                    gw_case_value(c, keys, false, GW_FILL_NORMAL, 1, 0),
+                    gw_case_value(c, values, false, GW_FILL_NORMAL, 1, 0),
                     gw_case_fixed(c, GW_I32, rows, GW_FILL_INTS, lo, hi)};
     gw_build(&c->b, "attention_cache", in, 4, (gw_attr[]){{.i = window}, {.f = 0}}, NULL);
 }
 
 static void cases(gw_cases *cs) {
-    build_case(cs, "decode", "b3 s1 h4 k8", "b3 t19 g2 k8", "b3 s1", 0, 19, 0);
-    build_case(cs, "prefill with padding", "b2 s7 h2 k5", "b2 t9 g2 k5", "b2 s7", -3, 9, 0);
-    build_case(cs, "window", "b2 s4 h3 k4", "b2 t17 g1 k4", "b2 s4", 0, 17, 5);
+    build_case(cs, "decode", "b3 s1 h4 k8", "b3 t19 g2 k8", "b3 t19 g2 k8", "b3 s1", 0, 19, 0);
+    build_case(cs, "prefill with padding", "b2 s7 h2 k5", "b2 t9 g2 k5", "b2 t9 g2 k5", "b2 s7", -3,
+               9, 0);
+    build_case(cs, "window", "b2 s4 h3 k4", "b2 t17 g1 k4", "b2 t17 g1 k4", "b2 s4", 0, 17, 5);
+    build_case(cs, "values of another size", "b2 s3 h4 k14", "b2 t37 h4 k14", "b2 t37 h4 u5",
+               "b2 s3", -1, 37, 0);
+    build_case(cs, "wider values", "b1 s2 h4 k3", "b1 t9 g2 k3", "b1 t9 g2 u17", "b1 s2", 0, 9, 4);
 }
 
 const gw_opdef gw_opdef_attention_cache = {
     .name = "attention_cache",
     .doc = "attention of new queries over a key and value cache, by position",
-    .signature = "bsh!k,b!tg!k,b!tg!k,bs->bsh!k",
+    .signature = "bsh!k,b!tg!k,b!tg!u,bs->bsh!u",
     .traits = GW_OP_NODIFF,
     .linear_in = 0,
     .nin = 4,

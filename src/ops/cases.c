@@ -106,6 +106,8 @@ static void store(const gw_tensor *t, int64_t i, double x) {
     case GW_I32: ((int32_t *)t->data)[i] = (int32_t)x; return;
     case GW_I64: ((int64_t *)t->data)[i] = (int64_t)x; return;
     case GW_U8: ((uint8_t *)t->data)[i] = (uint8_t)x; return;
+    case GW_F8E4M3:
+    case GW_F8E5M2: gw_ref_set(t, i, x); return;
     case GW_DTYPE_COUNT: break;
     }
     gw_panic("a leaf with dtype %d", (int)t->dtype);

@@ -29,6 +29,9 @@ static void vjp(gw_vjp *v) {
     gw_attr a = {.i = to};
     v->din[0] =
         from == to ? v->dout[0] : gw_vjp_build(v, gw_vjp_phase(v, 0), "cast", v->dout, 1, &a, NULL);
+    /* A parameter's gradient is added up over micro-batches, which a cast cannot do itself. */
+    if (from != to && gw_vjp_phase(v, 0) == GW_PHASE_W)
+        v->din[0] = gw_vjp_build(v, GW_PHASE_W, "accumulate", &v->din[0], 1, NULL, NULL);
 }
 
 static void reference(const gw_kargs *k) {
@@ -57,7 +60,7 @@ const gw_opdef gw_opdef_cast = {
     .doc = "another float dtype, rounded to nearest even",
     .signature = "*->*",
     .traits = GW_OP_LINEAR | GW_OP_FLAT,
-    .linear_in = 0,
+    .linear_in = 0x1,
     .nin = 1,
     .nout = 1,
     .noptional = 0,

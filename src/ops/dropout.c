@@ -12,14 +12,15 @@
 // bits of x.
 //
 // The gradient is dropout of dy with the same key, sample and batch; it reads nothing but those. A
-// sharding of b passes through; the other dims must be whole on a rank, because j counts through
-// all of them. Two flops an element by convention; drawing (10 rounds of Philox for 4 elements) is
-// what it costs in a cache.
+// sharding passes through, whatever is cut: j counts through the whole sample, and a rank knows of
+// each of its elements where it stands there. Two flops an element by convention; drawing (10
+// rounds of Philox for 4 elements) is what it costs in a cache.
 #include "base/rng.h"  /* gw_rng_key_named, gw_rng_uniform */
 #include "ops/cases.h" /* gw_case_begin */
 #include "ops/hooks.h" /* gw_infer_want_*, gw_vjp_build */
 #include "ops/ops.h"   /* gw_opdef_dropout */
 #include "ops/ref.h"   /* gw_ref_get */
+#include "ops/rows.h"  /* gw_rows_sample */
 
 enum { P, KEY, SEED };
 static const gw_attr_def attrs[] = {
@@ -44,12 +45,6 @@ static gw_status infer(gw_infer *f) {
     return GW_OK;
 }
 
-static void sign(const gw_graph *g, const gw_op *o, gw_signature *s) {
-    gw_sign_default(g, o, s);
-    for (int i = 0; i < s->nfactors; i++)
-        s->factors[i].kind = s->factors[i].in_dim[0] == 0 ? GW_FACTOR_PASS : GW_FACTOR_WHOLE;
-}
-
 static void cost(const gw_graph *g, const gw_op *o, gw_cost *c) {
     gw_cost_set(g, o, 2 * (double)gw_cost_elems(g, gw_op_in(g, o, 0)), c);
 }
@@ -66,13 +61,18 @@ static void reference(const gw_kargs *k) {
     gw_rng_key op = gw_rng_key_named((uint64_t)gw_ref_attr(k, SEED).i,
                                      gw_graph_str(k->g, gw_ref_attr(k, KEY).s));
     op = gw_rng_key_fold(op, (uint64_t)gw_ref_int(&k->in[2], 0));
-    int64_t inner = gw_ref_inner(x, 1);
+    gw_type sample = gw_rows_sample(gw_type_of(k->g, gw_op_in(k->g, k->op, 0)));
+    int64_t inner = gw_ref_inner(x, 1), global, local, count;
     for (int64_t i = 0; i < x->dims[0]; i++) {
         gw_rng_key key = gw_rng_key_fold(op, (uint64_t)gw_ref_int(&k->in[1], i));
-        for (int64_t j = 0; j < inner; j++) {
-            bool keep = (double)gw_rng_uniform(key, (uint64_t)j) >= p;
-            gw_ref_set(&k->out[0], i * inner + j, keep ? gw_ref_get(x, i * inner + j) * scale : 0);
-        }
+        gw_held w;
+        gw_held_begin(&w, &sample, &k->g->mesh, k->rank);
+        while (gw_held_next(&w, &global, &local, &count))
+            for (int64_t j = 0; j < count; j++) {
+                bool keep = (double)gw_rng_uniform(key, (uint64_t)(global + j)) >= p;
+                int64_t at = i * inner + local + j;
+                gw_ref_set(&k->out[0], at, keep ? gw_ref_get(x, at) * scale : 0);
+            }
     }
 }
 
@@ -98,7 +98,7 @@ const gw_opdef gw_opdef_dropout = {
     .doc = "drops elements by a mask that is a function of key, batch, sample and index",
     .signature = "",
     .traits = GW_OP_RANDOM | GW_OP_INPLACE,
-    .linear_in = 0,
+    .linear_in = 0x1,
     .nin = 3,
     .nout = 1,
     .noptional = 0,
@@ -110,7 +110,7 @@ const gw_opdef gw_opdef_dropout = {
     .attrs = attrs,
     .infer = infer,
     .verify = gw_verify_default,
-    .sign = sign,
+    .sign = gw_sign_default,
     .shard = gw_shard_default,
     .cost = cost,
     .vjp = vjp,

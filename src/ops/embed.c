@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // embed: y[* d] = w[ids, :], a table lookup; embed_grad: its weight gradient.
 //
-// ids holds row numbers of w[v d]. An id outside 0..v-1 gives a row of zeros and takes no gradient:
-// so a rank that holds part of the rows, and padding (-1), need no second rule.
+// ids holds row numbers of the whole w[v d]. An id whose row is not here gives a row of zeros and
+// takes no gradient: so a rank that holds part of the rows, and padding (-1), need no second rule.
 //
 // Backward is a scatter: dw[r] = sum of dy over the positions whose id is r (+ acc). It is
 // deterministic: each row's sum runs over positions in order, in float64, whatever the number of
@@ -11,13 +11,16 @@
 //
 // Work: embed moves bytes, no flops: it reads one row of w a position. embed_grad adds one element
 // of dy each. A sharded v makes y a partial sum (every position is found on one rank); sharded
-// positions make dw one.
+// positions make dw one. No input of embed_grad has v: where the gradient's home is cut along it,
+// the rule takes that cut, and ids and dy whole on its sub-axes, so that each rank makes its rows
+// and no others.
 #include <string.h>
 
 #include "ops/cases.h" /* gw_case_begin */
 #include "ops/hooks.h" /* gw_infer_want_* */
 #include "ops/ops.h"   /* gw_opdef_embed */
 #include "ops/ref.h"   /* gw_ref_get */
+#include "ops/rows.h"  /* gw_rows_of, gw_rows_local */
 
 enum { ROWS, DTYPE, DIM };
 static const gw_attr_def grad_attrs[] = {
@@ -57,13 +60,28 @@ static void embed_vjp(gw_vjp *v) {
 
 static void embed_reference(const gw_kargs *k) {
     const gw_tensor *ids = &k->in[0], *w = &k->in[1], *y = &k->out[0];
-    int64_t v = w->dims[0], d = w->dims[1];
+    int64_t d = w->dims[1];
+    gw_runs rows = gw_rows_of(k, gw_op_in(k->g, k->op, 1), 0);
     for (int64_t t = 0; t < ids->elems; t++) {
-        int64_t row = gw_ref_int(ids, t);
-        bool inside = row >= 0 && row < v;
+        int64_t row = gw_rows_local(&rows, gw_ref_int(ids, t));
         for (int64_t j = 0; j < d; j++)
-            gw_ref_set(y, t * d + j, inside ? gw_ref_get(w, row * d + j) : 0);
+            gw_ref_set(y, t * d + j, row >= 0 ? gw_ref_get(w, row * d + j) : 0);
     }
+}
+
+/* Input i of a rule, whole on `axes` and no partial sum. */
+static gw_vid whole_on(gw_sharding *s, int i, uint32_t axes) {
+    gw_type t = *gw_type_of(s->b->g, s->in[i]);
+    for (int k = 0; k < t.ndim; k++) gw_dim_uncut(&t.dims[k], axes);
+    t.psum = t.pmax = 0;
+    return gw_sharding_convert(s, s->in[i], &t);
+}
+
+/* Ids that are cut where the table is would be looked up in the wrong part of it. */
+static gw_status embed_shard(gw_sharding *s, gw_diags *dg) {
+    uint32_t axes = gw_dim_axes(&gw_type_of(s->b->g, s->in[1])->dims[0]);
+    if (axes & gw_type_cut_axes(gw_type_of(s->b->g, s->in[0]))) s->in[0] = whole_on(s, 0, axes);
+    return s->by_signature(s, dg);
 }
 
 static void embed_cases(gw_cases *cs) {
@@ -93,7 +111,7 @@ const gw_opdef gw_opdef_embed = {
     .infer = embed_infer,
     .verify = gw_verify_default,
     .sign = gw_sign_default,
-    .shard = gw_shard_default,
+    .shard = embed_shard,
     .cost = embed_cost,
     .vjp = embed_vjp,
     .reference = embed_reference,
@@ -137,6 +155,24 @@ static void grad_cost(const gw_graph *g, const gw_op *o, gw_cost *c) {
     c->bytes_written = acc != GW_NONE ? touched : whole;
 }
 
+static gw_status grad_shard(gw_sharding *s, gw_diags *dg) {
+    const gw_type *want = s->want ? s->want[0] : NULL;
+    uint32_t axes = want ? gw_dim_axes(&want->dims[0]) : 0;
+    if (!axes) return s->by_signature(s, dg);
+    gw_vid in[3] = {whole_on(s, 0, axes), whole_on(s, 1, axes), s->nin > 2 ? s->in[2] : GW_NONE};
+    const gw_type dy = *gw_type_of(s->b->g, in[1]);
+    gw_type rows = dy; /* ids are cut as dy is */
+    rows.ndim--;
+    in[0] = gw_sharding_convert(s, in[0], &rows);
+    s->out[0] = gw_build(s->b, "embed_grad", in, 3, s->attrs, NULL);
+    gw_type t = *want;
+    t.dims[1] = dy.dims[dy.ndim - 1];
+    t.psum = gw_type_cut_axes(&rows);
+    t.pmax = 0;
+    gw_sharding_place(s, s->out[0], &t);
+    return s->b->status;
+}
+
 /* First position with this id at or after t, or the number of positions. */
 static int64_t next_of(const gw_tensor *ids, int64_t row, int64_t t) {
     while (t < ids->elems && gw_ref_int(ids, t) != row) t++;
@@ -146,11 +182,12 @@ static int64_t next_of(const gw_tensor *ids, int64_t row, int64_t t) {
 static void grad_reference(const gw_kargs *k) {
     const gw_tensor *ids = &k->in[0], *dy = &k->in[1], *dw = &k->out[0];
     int64_t d = dw->dims[1];
+    gw_runs rows = gw_rows_of(k, gw_op_out(k->g, k->op, 0), 0);
     for (int64_t r = 0; r < dw->dims[0]; r++) {
-        int64_t first = next_of(ids, r, 0);
+        int64_t row = gw_runs_global(&rows, r), first = next_of(ids, row, 0);
         for (int64_t j = 0; j < d; j++) {
             double sum = 0;
-            for (int64_t t = first; t < ids->elems; t = next_of(ids, r, t + 1))
+            for (int64_t t = first; t < ids->elems; t = next_of(ids, row, t + 1))
                 sum += gw_ref_get(dy, t * d + j);
             gw_ref_set(dw, r * d + j, gw_ref_acc(k, 2, r * d + j) + sum);
         }
@@ -176,7 +213,7 @@ const gw_opdef gw_opdef_embed_grad = {
     .doc = "weight gradient of embed: a deterministic scatter of rows, adds into an accumulator",
     .signature = "",
     .traits = GW_OP_NODIFF,
-    .linear_in = 0,
+    .linear_in = 0x2,
     .nin = 3,
     .nout = 1,
     .noptional = 1,
@@ -189,7 +226,7 @@ const gw_opdef gw_opdef_embed_grad = {
     .infer = grad_infer,
     .verify = gw_verify_default,
     .sign = gw_sign_default,
-    .shard = gw_shard_default,
+    .shard = grad_shard,
     .cost = grad_cost,
     .vjp = gw_vjp_none,
     .reference = grad_reference,

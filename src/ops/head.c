@@ -22,7 +22,10 @@
 //
 // Work: 2 r v d for the loss; 6 r v d with the gradient (logits, dx, dw; each once). Exponentials
 // are left out, and masked rows are counted. d and v must be whole; sharded rows make loss and dw
-// partial sums.
+// partial sums. Where w's rows, the vocabulary, are cut over ranks, no rank knows a row's lse
+// alone: the shard rule then puts the pieces of ops/head_parts.c in the place of these ops.
+#include "ops/head.h"
+
 #include <math.h>
 
 #include "base/panic.h" /* gw_panic */
@@ -30,6 +33,7 @@
 #include "ops/hooks.h"  /* gw_infer_want_*, gw_vjp_build */
 #include "ops/ops.h"    /* gw_opdef_head */
 #include "ops/ref.h"    /* gw_ref_get */
+#include "ops/rows.h"   /* gw_rows_of */
 
 static const gw_attr_def grad_attrs[] = {
     {"dtype", GW_ATTR_DTYPE, GW_F32, 0}, /* of dw */
@@ -37,8 +41,7 @@ static const gw_attr_def grad_attrs[] = {
 
 /* ---- both ---- */
 
-/* x, w, labels, seed at inputs 0..3. */
-static gw_status infer_inputs(gw_infer *f) {
+gw_status gw_head_infer(gw_infer *f) {
     GW_TRY(gw_infer_want_float(f, 0));
     GW_TRY(gw_infer_want_ndim(f, 0, 1, GW_MAX_DIMS));
     GW_TRY(gw_infer_want_same_dtype(f, 1, 0));
@@ -47,12 +50,18 @@ static gw_status infer_inputs(gw_infer *f) {
     GW_TRY(gw_infer_want_dim(f, 1, 1, 0, rows));
     GW_TRY(gw_infer_want_int(f, 2));
     GW_TRY(gw_infer_want_ndim(f, 2, rows, rows));
-    GW_TRY(gw_infer_want_leading(f, 2, 0, rows));
+    return gw_infer_want_leading(f, 2, 0, rows);
+}
+
+/* x, w, labels, seed at inputs 0..3. */
+static gw_status infer_inputs(gw_infer *f) {
+    GW_TRY(gw_head_infer(f));
     return gw_infer_want_scalar(f, 3);
 }
 
-static gw_type loss_type(const gw_infer *f) {
-    return gw_type_scalar(gw_dtype_stat((gw_dtype)gw_infer_in(f, 0)->dtype));
+gw_type gw_head_stat(const gw_infer *f, int in) {
+    gw_dtype stat = gw_dtype_stat((gw_dtype)gw_infer_in(f, 0)->dtype);
+    return in < 0 ? gw_type_scalar(stat) : gw_type_plain(gw_infer_in(f, in), stat);
 }
 
 static void cost_of(const gw_graph *g, const gw_op *o, int products, gw_cost *c) {
@@ -60,17 +69,18 @@ static void cost_of(const gw_graph *g, const gw_op *o, int products, gw_cost *c)
     gw_cost_set(g, o, 2.0 * products * x * (double)gw_cost_dim(g, gw_op_in(g, o, 1), 0), c);
 }
 
-static double logit(const gw_kargs *k, int64_t r, int64_t c) {
+double gw_head_logit(const gw_kargs *k, int64_t r, int64_t c) {
     int64_t d = gw_ref_last(&k->in[0]);
     return gw_ref_dot(&k->in[0], r * d, 1, &k->in[1], c * d, 1, d);
 }
 
-static int64_t label_of(const gw_kargs *k, int64_t r) {
+int64_t gw_head_label(const gw_kargs *k, int64_t r) {
     int64_t label = gw_ref_int(&k->in[2], r);
-    if (label >= k->in[1].dims[0])
+    int64_t vocabulary = gw_type_of(k->g, gw_op_in(k->g, k->op, 1))->dims[0].size;
+    if (label >= vocabulary)
         gw_panic("%s: label %lld in row %lld is past the vocabulary of %lld",
                  gw_op_def(k->g, k->op)->name, (long long)label, (long long)r,
-                 (long long)k->in[1].dims[0]);
+                 (long long)vocabulary);
     return label;
 }
 
@@ -78,7 +88,7 @@ static int64_t label_of(const gw_kargs *k, int64_t r) {
 static double row_lse(const gw_kargs *k, int64_t r) {
     double most = -HUGE_VAL, sum = 0;
     for (int64_t c = 0; c < k->in[1].dims[0]; c++) {
-        double z = logit(k, r, c);
+        double z = gw_head_logit(k, r, c);
         if (z > most) {
             sum *= exp(most - z);
             most = z;
@@ -101,7 +111,7 @@ static void build_inputs(gw_case *c, const char *xd, const char *wd, const char 
 
 static gw_status infer(gw_infer *f) {
     GW_TRY(infer_inputs(f));
-    f->out[0] = loss_type(f);
+    f->out[0] = gw_head_stat(f, -1);
     return gw_infer_want_acc(f, 4, &f->out[0]);
 }
 
@@ -117,13 +127,18 @@ static void vjp(gw_vjp *v) {
     v->replace[0] = more[1];
 }
 
-static void reference(const gw_kargs *k) {
+/* Sum over valid rows of what each loses. */
+static double loss_of(const gw_kargs *k) {
     double loss = 0;
     for (int64_t r = 0; r < gw_ref_rows(&k->in[0]); r++) {
-        int64_t label = label_of(k, r);
-        if (label >= 0) loss += row_lse(k, r) - logit(k, r, label);
+        int64_t label = gw_head_label(k, r);
+        if (label >= 0) loss += row_lse(k, r) - gw_head_logit(k, r, label);
     }
-    gw_ref_set(&k->out[0], 0, gw_ref_acc(k, 4, 0) + loss);
+    return loss;
+}
+
+static void reference(const gw_kargs *k) {
+    gw_ref_set(&k->out[0], 0, gw_ref_acc(k, 4, 0) + loss_of(k));
 }
 
 static void cases(gw_cases *cs) {
@@ -156,7 +171,7 @@ const gw_opdef gw_opdef_head = {
     .infer = infer,
     .verify = gw_verify_default,
     .sign = gw_sign_default,
-    .shard = gw_shard_default,
+    .shard = gw_head_shard,
     .cost = cost,
     .vjp = vjp,
     .reference = reference,
@@ -172,7 +187,7 @@ static gw_status grad_infer(gw_infer *f) {
     GW_TRY(gw_infer_dtype_attr(f, 0, GW_F32, &dtype));
     f->out[0] = gw_type_plain(x, (gw_dtype)x->dtype);
     f->out[1] = gw_type_plain(gw_infer_in(f, 1), dtype);
-    f->out[2] = loss_type(f);
+    f->out[2] = gw_head_stat(f, -1);
     GW_TRY(gw_infer_want_acc(f, 4, &f->out[1]));
     return gw_infer_want_acc(f, 5, &f->out[2]);
 }
@@ -182,59 +197,77 @@ static void grad_cost(const gw_graph *g, const gw_op *o, gw_cost *c) { cost_of(g
 #define ROWS 2048 /* rows whose lse is held at a time */
 #define TILE 512  /* components of d that are summed at a time */
 
+/* What one launch of a gradient knows. */
+typedef struct gradient {
+    const gw_kargs *k;
+    double seed;
+    int acc;
+    gw_runs rows; /* of w */
+    int64_t d, vocabulary;
+} gradient;
+
 /* Error of logit (r, c) times seed, 0 in a masked row. */
-static double error_of(const gw_kargs *k, int64_t r, int64_t c, double lse) {
-    int64_t label = label_of(k, r);
+static double error_of(const gradient *t, int64_t r, int64_t c, double lse) {
+    int64_t label = gw_head_label(t->k, r);
     if (label < 0) return 0;
-    return gw_ref_get(&k->in[3], 0) * (exp(logit(k, r, c) - lse) - (c == label));
+    return t->seed * (exp(gw_head_logit(t->k, r, c) - lse) - (c == gw_rows_local(&t->rows, label)));
 }
 
-static void grad_row(const gw_kargs *k, int64_t r, double lse) {
-    int64_t d = gw_ref_last(&k->in[0]);
-    for (int64_t j = 0; j < d; j += TILE) {
-        int64_t n = GW_MIN((int64_t)TILE, d - j);
+static void grad_row(const gradient *t, int64_t r, double lse) {
+    const gw_kargs *k = t->k;
+    for (int64_t j = 0; j < t->d; j += TILE) {
+        int64_t n = GW_MIN((int64_t)TILE, t->d - j);
         double sum[TILE] = {0};
-        for (int64_t c = 0; c < k->in[1].dims[0]; c++) {
-            double e = error_of(k, r, c, lse);
+        for (int64_t c = 0; c < t->vocabulary; c++) {
+            double e = error_of(t, r, c, lse);
             for (int64_t i = 0; e != 0 && i < n; i++)
-                sum[i] += e * gw_ref_get(&k->in[1], c * d + j + i);
+                sum[i] += e * gw_ref_get(&k->in[1], c * t->d + j + i);
         }
-        for (int64_t i = 0; i < n; i++) gw_ref_set(&k->out[0], r * d + j + i, sum[i]);
+        for (int64_t i = 0; i < n; i++) gw_ref_set(&k->out[0], r * t->d + j + i, sum[i]);
     }
 }
 
 /* Adds rows first .. first+count to row c of dw. */
-static void grad_weight(const gw_kargs *k, int64_t c, int64_t first, int64_t count,
+static void grad_weight(const gradient *t, int64_t c, int64_t first, int64_t count,
                         const double *lse) {
-    int64_t d = gw_ref_last(&k->in[0]);
-    for (int64_t j = 0; j < d; j += TILE) {
-        int64_t n = GW_MIN((int64_t)TILE, d - j);
+    const gw_kargs *k = t->k;
+    for (int64_t j = 0; j < t->d; j += TILE) {
+        int64_t n = GW_MIN((int64_t)TILE, t->d - j), at = c * t->d + j;
         double sum[TILE];
         for (int64_t i = 0; i < n; i++)
-            sum[i] =
-                first ? gw_ref_get(&k->out[1], c * d + j + i) : gw_ref_acc(k, 4, c * d + j + i);
+            sum[i] = first ? gw_ref_get(&k->out[1], at + i) : gw_ref_acc(k, t->acc, at + i);
         for (int64_t r = 0; r < count; r++) {
-            double e = error_of(k, first + r, c, lse[r]);
+            double e = error_of(t, first + r, c, lse[r]);
             for (int64_t i = 0; e != 0 && i < n; i++)
-                sum[i] += e * gw_ref_get(&k->in[0], (first + r) * d + j + i);
+                sum[i] += e * gw_ref_get(&k->in[0], (first + r) * t->d + j + i);
         }
-        for (int64_t i = 0; i < n; i++) gw_ref_set(&k->out[1], c * d + j + i, sum[i]);
+        for (int64_t i = 0; i < n; i++) gw_ref_set(&k->out[1], at + i, sum[i]);
+    }
+}
+
+void gw_head_gradient(const gw_kargs *k, int seed, int acc,
+                      double (*row_stat)(const gw_kargs *k, int64_t r)) {
+    gradient t = {.k = k,
+                  .seed = gw_ref_get(&k->in[seed], 0),
+                  .acc = acc,
+                  .rows = gw_rows_of(k, gw_op_in(k->g, k->op, 1), 0),
+                  .d = gw_ref_last(&k->in[0]),
+                  .vocabulary = k->in[1].dims[0]};
+    double lse[ROWS];
+    int64_t rows = k->in[2].elems;
+    for (int64_t first = 0; first == 0 || first < rows; first += ROWS) {
+        int64_t count = GW_MIN((int64_t)ROWS, rows - first);
+        for (int64_t r = 0; r < count; r++) {
+            lse[r] = gw_head_label(k, first + r) < 0 ? 0 : row_stat(k, first + r);
+            grad_row(&t, first + r, lse[r]);
+        }
+        for (int64_t c = 0; c < t.vocabulary; c++) grad_weight(&t, c, first, count, lse);
     }
 }
 
 static void grad_reference(const gw_kargs *k) {
-    int64_t rows = gw_ref_rows(&k->in[0]), vocab = k->in[1].dims[0];
-    double loss = 0, lse[ROWS];
-    for (int64_t first = 0; first == 0 || first < rows; first += ROWS) {
-        int64_t count = GW_MIN((int64_t)ROWS, rows - first);
-        for (int64_t r = 0; r < count; r++) {
-            int64_t label = label_of(k, first + r);
-            lse[r] = label < 0 ? 0 : row_lse(k, first + r);
-            if (label >= 0) loss += lse[r] - logit(k, first + r, label);
-            grad_row(k, first + r, lse[r]);
-        }
-        for (int64_t c = 0; c < vocab; c++) grad_weight(k, c, first, count, lse);
-    }
+    double loss = loss_of(k);
+    gw_head_gradient(k, 3, 4, row_lse);
     gw_ref_set(&k->out[2], 0, gw_ref_acc(k, 5, 0) + loss);
 }
 
@@ -274,7 +307,7 @@ const gw_opdef gw_opdef_head_grad = {
     .infer = grad_infer,
     .verify = gw_verify_default,
     .sign = gw_sign_default,
-    .shard = gw_shard_default,
+    .shard = gw_head_shard,
     .cost = grad_cost,
     .vjp = gw_vjp_none,
     .reference = grad_reference,

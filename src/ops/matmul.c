@@ -15,8 +15,8 @@
 // what it is the gradient of.
 //
 // Work: 2 m n k, every multiply-add counting two; the bias is left out of the count. A contracted
-// dim that is sharded turns y into a partial sum. The bias then enters as a partial value too,
-// non-zero on one rank only.
+// dim that is sharded turns y into a partial sum. The bias then enters as a partial value too, so
+// that the sum has it once: kept on the first rank, zero on the others.
 #include "ops/cases.h"    /* gw_case_begin */
 #include "ops/contract.h" /* gw_contract_find, gw_contract_local */
 #include "ops/hooks.h"    /* gw_infer_want_*, gw_vjp_build */
@@ -45,6 +45,33 @@ static gw_status infer(gw_infer *f) {
     GW_TRY(gw_infer_want_float(f, 2));
     GW_TRY(gw_infer_want_ndim(f, 2, c.nb_free, c.nb_free));
     for (int i = 0; i < c.nb_free; i++) GW_TRY(gw_infer_want_dim(f, 2, i, 1, c.b_free + i));
+    return GW_OK;
+}
+
+/* Sub-axes on which the product is a partial sum, as a contracted dim is cut on them. */
+static uint32_t contracted_axes(const gw_type *x, const gw_type *w) {
+    uint32_t axes = 0;
+    for (int i = 0; i < x->ndim; i++)
+        if (gw_type_find(w, x->dims[i].name) >= 0) axes |= gw_dim_axes(&x->dims[i]);
+    return axes;
+}
+
+/* The op is linear in x, in w, and in x w and the bias together: a bias is partial where the
+ * product is, and x and w are whole beside one. */
+static gw_status verify(const gw_graph *g, const gw_op *o, gw_diags *dg) {
+    GW_TRY(gw_verify_default(g, o, dg));
+    gw_vid bias = o->nin > 2 ? gw_op_in(g, o, 2) : GW_NONE;
+    if (bias == GW_NONE) return GW_OK;
+    const gw_type *x = gw_type_of(g, gw_op_in(g, o, 0)), *w = gw_type_of(g, gw_op_in(g, o, 1));
+    const gw_type *b = gw_type_of(g, bias);
+    if (x->psum || w->psum || (contracted_axes(x, w) & ~b->psum))
+        return GW_FAIL(dg, GW_ERR_FORMAT, "verify-placement",
+                       "matmul of %s: a bias that is whole is added to each part of a sum",
+                       gw_graph_str(g, o->scope));
+    if (b->psum & ~contracted_axes(x, w))
+        return GW_FAIL(dg, GW_ERR_FORMAT, "verify-placement",
+                       "matmul of %s: a bias that is a partial sum is added to a whole product",
+                       gw_graph_str(g, o->scope));
     return GW_OK;
 }
 
@@ -78,6 +105,73 @@ static void vjp(gw_vjp *v) {
         gw_attr a[2] = {{.i = c.nb_free}, {.i = gw_vjp_dtype(v, 2)}};
         v->din[2] = gw_vjp_build(v, GW_PHASE_W, "bias_grad", &dy, 1, a, NULL);
     }
+}
+
+/* The cut that a dim of x and of w has to have: that of w, or of x where w has it whole. */
+static void align(gw_dim *x, gw_dim *w) {
+    int64_t size = x->size;
+    if (w->naxes)
+        *x = *w;
+    else
+        *w = *x;
+    x->size = w->size = size;
+}
+
+/* x and w cut alike along what they contract, which is returned; none of it elsewhere in x. */
+static uint32_t align_contracted(gw_type *x, gw_type *w) {
+    uint32_t axes = 0;
+    for (int j = 0; j < w->ndim; j++) {
+        int i = gw_type_find(x, w->dims[j].name);
+        if (i >= 0) align(&x->dims[i], &w->dims[j]);
+        if (i >= 0) axes |= gw_dim_axes(&w->dims[j]);
+    }
+    for (int i = 0; i < x->ndim; i++)
+        if (gw_type_find(w, x->dims[i].name) < 0) gw_dim_uncut(&x->dims[i], gw_type_cut_axes(w));
+    return axes;
+}
+
+/* y as the free dims of x and of w are cut. */
+static void place_product(gw_sharding *s, const gw_type *x, const gw_type *w, uint32_t psum) {
+    gw_type t = gw_type_scalar(GW_F32);
+    for (int i = 0; i < x->ndim; i++)
+        if (gw_type_find(w, x->dims[i].name) < 0) t.dims[t.ndim++] = x->dims[i];
+    for (int i = 0; i < w->ndim; i++)
+        if (gw_type_find(x, w->dims[i].name) < 0) t.dims[t.ndim++] = w->dims[i];
+    t.psum = psum;
+    gw_sharding_place(s, s->out[0], &t);
+}
+
+/* x and w without partial sums, which a product with a bias does not pass on. */
+static void reduce_inputs(gw_sharding *s) {
+    for (int i = 0; i < 2; i++) {
+        gw_type t = *gw_type_of(s->b->g, s->in[i]);
+        t.psum = t.pmax = 0;
+        s->in[i] = gw_sharding_convert(s, s->in[i], &t);
+    }
+}
+
+/* A bias is added once: not to each of the partial products, nor to a product of partial sums. (In
+ * forward the signature reduces those, to the cut it likes best.) */
+static gw_status shard(gw_sharding *s, gw_diags *dg) {
+    if (s->nin < 3 || s->in[2] == GW_NONE) return s->by_signature(s, dg);
+    gw_type t[3];
+    for (int i = 0; i < 3; i++) {
+        t[i] = *gw_type_of(s->b->g, s->in[i]);
+        t[i].psum = t[i].pmax = 0;
+    }
+    uint32_t contracted = align_contracted(&t[0], &t[1]);
+    if (!contracted) {
+        if (s->b->phase != GW_PHASE_F) reduce_inputs(s);
+        return s->by_signature(s, dg);
+    }
+    for (int i = 0; i < t[2].ndim; i++)
+        t[2].dims[i] = t[1].dims[gw_type_find(&t[1], t[2].dims[i].name)];
+    t[2].psum = contracted;
+    gw_vid in[3];
+    for (int i = 0; i < 3; i++) in[i] = gw_sharding_convert(s, s->in[i], &t[i]);
+    s->out[0] = gw_build(s->b, "matmul", in, 3, s->attrs, NULL);
+    place_product(s, &t[0], &t[1], contracted);
+    return s->b->status;
 }
 
 static void reference(const gw_kargs *k) {
@@ -120,7 +214,7 @@ const gw_opdef gw_opdef_matmul = {
         "linear layer: contracts the dimensions that x and w share by name, adds an optional bias",
     .signature = "",
     .traits = 0,
-    .linear_in = 0,
+    .linear_in = 0x7,
     .nin = 3,
     .nout = 1,
     .noptional = 1,
@@ -131,9 +225,9 @@ const gw_opdef gw_opdef_matmul = {
     .nattrs = 1,
     .attrs = attrs,
     .infer = infer,
-    .verify = gw_verify_default,
+    .verify = verify,
     .sign = gw_sign_default,
-    .shard = gw_shard_default,
+    .shard = shard,
     .cost = cost,
     .vjp = vjp,
     .reference = reference,

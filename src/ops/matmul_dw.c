@@ -78,7 +78,7 @@ const gw_opdef gw_opdef_matmul_dw = {
            "accumulator",
     .signature = "",
     .traits = GW_OP_NODIFF,
-    .linear_in = 0,
+    .linear_in = 0x3,
     .nin = 3,
     .nout = 1,
     .noptional = 1,

@@ -19,8 +19,12 @@
 // bfloat16, the products here are rounded to float32 (float64 where p is float64): at least as near
 // to the exact iteration.
 //
-// The matrix must be whole on a rank: its optimizer home is a `layer` shard. ok == 0 leaves all
-// bytes as they are. Work: 2 r r c + 2 r r r + 2 r r c flops a round, r the smaller side.
+// The matrix must be whole on a rank. Where ranks hold parts of it, the shard rule puts the three
+// steps of ops/muon_parts.c in the place of this op: only the iteration sees the whole matrix. ok
+// == 0 leaves all bytes as they are. Work: 2 r r c + 2 r r r + 2 r r c flops a round, r the smaller
+// side.
+#include "ops/muon.h"
+
 #include <math.h>
 
 #include "base/arena.h"    /* gw_arena */
@@ -30,40 +34,58 @@
 #include "ops/optim.h"     /* gw_optim_infer, gw_optim_read */
 #include "ops/ref.h"       /* gw_ref_get */
 
-enum { ROWS, MOMENTUM, NESTEROV, NS_STEPS, DECAY };
 static const gw_attr_def attrs[] = {
     {"rows", GW_ATTR_INT, 1, 0},      {"momentum", GW_ATTR_FLOAT, 0, 0.95},
     {"nesterov", GW_ATTR_BOOL, 1, 0}, {"ns_steps", GW_ATTR_INT, 5, 0},
     {"decay", GW_ATTR_FLOAT, 0, 0.1},
 };
 
-static gw_status infer(gw_infer *f) {
-    GW_TRY(gw_optim_infer(f, 1, false));
+gw_status gw_muon_matrix(gw_infer *f, int64_t rows) {
     GW_TRY(gw_infer_want_ndim(f, 0, 2, GW_MAX_DIMS));
-    int64_t rows = f->attrs[ROWS].i, steps = f->attrs[NS_STEPS].i;
     if (rows < 1 || rows >= gw_infer_in(f, 0)->ndim)
         return GW_FAIL(f->dg, GW_ERR_CONFIG, "op-attribute",
-                       "muon: rows is %lld, but a matrix needs 1 to %d of the dims as rows",
-                       (long long)rows, gw_infer_in(f, 0)->ndim - 1);
-    if (steps < 0 || steps >= 100)
-        return GW_FAIL(f->dg, GW_ERR_CONFIG, "op-attribute",
-                       "muon: ns_steps is %lld, not between 0 and 99", (long long)steps);
+                       "%s: rows is %lld, but a matrix needs 1 to %d of the dims as rows",
+                       f->def->name, (long long)rows, gw_infer_in(f, 0)->ndim - 1);
     return GW_OK;
 }
 
-static void sign(const gw_graph *g, const gw_op *o, gw_signature *s) {
+gw_status gw_muon_steps(gw_infer *f, int64_t steps) {
+    if (steps < 0 || steps >= 100)
+        return GW_FAIL(f->dg, GW_ERR_CONFIG, "op-attribute",
+                       "%s: ns_steps is %lld, not between 0 and 99", f->def->name,
+                       (long long)steps);
+    return GW_OK;
+}
+
+static gw_status infer(gw_infer *f) {
+    GW_TRY(gw_optim_infer(f, 1, false));
+    GW_TRY(gw_muon_matrix(f, f->attrs[GW_MUON_ROWS].i));
+    return gw_muon_steps(f, f->attrs[GW_MUON_NS_STEPS].i);
+}
+
+void gw_muon_sign_whole(const gw_graph *g, const gw_op *o, gw_signature *s) {
     gw_sign_default(g, o, s);
     for (int i = 0; i < s->nfactors; i++) s->factors[i].kind = GW_FACTOR_WHOLE;
 }
 
+void gw_muon_sizes(const gw_graph *g, gw_vid v, int64_t rows, int64_t *r, int64_t *c) {
+    const gw_type *t = gw_type_of(g, v);
+    *r = *c = 1;
+    for (int i = 0; i < t->ndim; i++) *(i < rows ? r : c) *= t->dims[i].size;
+}
+
+double gw_muon_flops(int64_t r, int64_t c, int64_t steps) {
+    double small = (double)GW_MIN(r, c), large = (double)GW_MAX(r, c);
+    return (double)steps * (4 * small * small * large + 2 * small * small * small);
+}
+
 static void cost(const gw_graph *g, const gw_op *o, gw_cost *c) {
-    const gw_type *t = gw_type_of(g, gw_op_in(g, o, 0));
-    double rows = 1, cols = 1;
-    for (int i = 0; i < t->ndim; i++)
-        *(i < gw_op_attr(g, o, ROWS).i ? &rows : &cols) *= (double)t->dims[i].size;
-    double small = GW_MIN(rows, cols), large = GW_MAX(rows, cols);
-    double round = 4 * small * small * large + 2 * small * small * small;
-    gw_cost_set(g, o, 10 * rows * cols + (double)gw_op_attr(g, o, NS_STEPS).i * round, c);
+    int64_t rows, cols;
+    gw_muon_sizes(g, gw_op_in(g, o, 0), gw_op_attr(g, o, GW_MUON_ROWS).i, &rows, &cols);
+    gw_cost_set(g, o,
+                10 * (double)rows * (double)cols +
+                    gw_muon_flops(rows, cols, gw_op_attr(g, o, GW_MUON_NS_STEPS).i),
+                c);
 }
 
 /* A dense matrix with strides, so that a transposed one is another view of the same numbers. */
@@ -99,7 +121,7 @@ static void product(bool f64, matrix out, double alpha, const matrix *add, doubl
 }
 
 /* Newton and Schulz's iteration on x in place; x has no more rows than columns. */
-static void orthogonalize(bool f64, matrix x, int64_t rounds, gw_arena *a) {
+static void iterate(bool f64, matrix x, int64_t rounds, gw_arena *a) {
     double sum = 0;
     for (int64_t i = 0; i < x.rows * x.cols; i++) sum += x.x[i] * x.x[i];
     double norm = GW_MAX(sqrt(sum), 1e-7);
@@ -115,32 +137,43 @@ static void orthogonalize(bool f64, matrix x, int64_t rounds, gw_arena *a) {
     }
 }
 
-/* The new momentum into out[1], the direction before orthogonalization into u. */
-static void gather(const gw_kargs *k, bool f64, double factor, double *u) {
-    double momentum = gw_ref_attr(k, MOMENTUM).f;
-    bool nesterov = gw_ref_attr(k, NESTEROV).i != 0;
-    for (int64_t i = 0; i < k->out[1].elems; i++) {
-        double g = narrow(f64, gw_ref_get(&k->in[1], i) * factor), m = gw_ref_get(&k->in[2], i);
-        m = narrow(f64, m + (1 - momentum) * (g - m));
-        u[i] = narrow(f64, nesterov ? g + momentum * (m - g) : m);
-        gw_ref_set(&k->out[1], i, m);
-    }
+void gw_muon_orthogonalize(bool f64, double *u, int64_t rows, int64_t cols, int64_t steps,
+                           gw_arena *a) {
+    matrix x = {u, rows, cols, cols, 1};
+    iterate(f64, rows > cols ? transposed(x) : x, steps, a);
+}
+
+double gw_muon_ahead(bool f64, double g, double *m, double momentum, bool nesterov) {
+    double now = narrow(f64, *m + (1 - momentum) * (g - *m));
+    *m = now;
+    return narrow(f64, nesterov ? g + momentum * (now - g) : now);
+}
+
+double gw_muon_stepped(bool f64, double p, double x, double lr, double decay, int64_t rows,
+                       int64_t cols) {
+    double step = lr * 0.2 * sqrt((double)GW_MAX(rows, cols));
+    return narrow(f64, p * (1 - lr * decay)) - step * x;
 }
 
 static void reference(const gw_kargs *k) {
     gw_optim_scalars s = gw_optim_read(k, 1);
     const gw_tensor *p = &k->out[0];
     if (!s.ok || p->elems == 0) return;
-    bool f64 = p->dtype == GW_F64;
-    int64_t cols = gw_ref_inner(p, (int)gw_ref_attr(k, ROWS).i), rows = p->elems / cols;
+    bool f64 = p->dtype == GW_F64, nesterov = gw_ref_attr(k, GW_MUON_NESTEROV).i != 0;
+    double momentum = gw_ref_attr(k, GW_MUON_MOMENTUM).f, decay = gw_ref_attr(k, GW_MUON_DECAY).f;
+    int64_t cols = gw_ref_inner(p, (int)gw_ref_attr(k, GW_MUON_ROWS).i), rows = p->elems / cols;
     gw_arena a = {0};
-    matrix u = matrix_new(&a, rows, cols);
-    gather(k, f64, s.factor, u.x);
-    orthogonalize(f64, rows > cols ? transposed(u) : u, gw_ref_attr(k, NS_STEPS).i, &a);
-    double step = s.lr * 0.2 * sqrt((double)GW_MAX(rows, cols));
-    double keep = 1 - s.lr * gw_ref_attr(k, DECAY).f;
+    double *u = gw_arena_new(&a, double, p->elems);
+    for (int64_t i = 0; i < p->elems; i++) {
+        double m = gw_ref_get(&k->in[2], i);
+        u[i] = gw_muon_ahead(f64, narrow(f64, gw_ref_get(&k->in[1], i) * s.factor), &m, momentum,
+                             nesterov);
+        gw_ref_set(&k->out[1], i, m);
+    }
+    gw_muon_orthogonalize(f64, u, rows, cols, gw_ref_attr(k, GW_MUON_NS_STEPS).i, &a);
     for (int64_t i = 0; i < p->elems; i++)
-        gw_ref_set(p, i, narrow(f64, gw_ref_get(&k->in[0], i) * keep) - step * u.x[i]);
+        gw_ref_set(p, i,
+                   gw_muon_stepped(f64, gw_ref_get(&k->in[0], i), u[i], s.lr, decay, rows, cols));
     gw_arena_release(&a);
 }
 
@@ -184,8 +217,8 @@ const gw_opdef gw_opdef_muon = {
     .attrs = attrs,
     .infer = infer,
     .verify = gw_verify_default,
-    .sign = sign,
-    .shard = gw_shard_default,
+    .sign = gw_muon_sign_whole,
+    .shard = gw_muon_shard,
     .cost = cost,
     .vjp = gw_vjp_none,
     .reference = reference,

@@ -10,6 +10,10 @@
 //     {dtype: of y; default that of x}
 //   matmul_dw dy, x, acc?  -> dw  contracts the shared dims (b s); free dims of
 //     dy, then of x; {dtype=f32}
+//   fp8_quant x  -> values (dims of x), scales f32 (blocked dims in blocks of 128)  {along="": the last, across="",
+//     format=f8e4m3 pow2=false};  fp8_dequant values, scales  -> y  {dtype=f32}
+//   fp8_matmul xv, xs, wv, ws, bias?  -> y;  fp8_matmul_dw dyv, dys, xv, xs, acc?  -> dw  as matmul and matmul_dw, of
+//     such pairs (ops/fp8.h)  {dtype=f32 pow2=false: scales made in backward}
 //   bias_grad dy[* keep..], acc?  -> db[keep..]  {keep: trailing dims kept, dtype=f32}
 //   add a, b  -> y  in place on a dead input
 //   addn a, b, ...  -> y  sum of any number (>= 1) of equal types, in order
@@ -19,15 +23,20 @@
 //   layernorm x[* d], g[d], b[d]  -> y, mean f32[*], rstd f32[*]  {eps=1e-5}
 //   layernorm_grad dy, x, g, mean, rstd, accg?, accb? -> dx, dg, db  {dtype=f32}; BW
 //   rope_table pos i32[b s]  -> cos f32[b s r], sin f32[b s r]
-//     {head (= 2r), theta=10000, scaling=0 none|1 linear|2 llama3, factor, low, high, original, dtype=f32: f64 for exact
+//     {head (= 2r), theta=10000, scaling=0 none|1 linear|2 llama3|3 yarn, factor, low, high, original, gain=1: of cos and sin, dtype=f32: f64 for exact
 //     angles in float64 graphs; otherwise angles are float32 products, as the field has them}
-//   rope x[b s h k], cos, sin  -> y  {inverse=false}; pairs (i, i + k/2), the
+//   rope x[b s h k], cos, sin  -> y  {inverse=false skip=0: leading components that stay}; pairs (i, i + k/2), the
 //     Hugging Face convention; GGUF's interleaved rows are permuted when read
-//   attention q[b s h k], k[b s g k], v[b s g k], docs? i32[b s] -> o[b s h k], lse f32[b s h]
+//   concat a[b s h k], b[b s h k'] or b[b s c1 k']: for all heads  -> y[b s h k+k'];  split y  -> a, b  {first shared}: its gradient
+//   attention q[b s h k], k[b s g k], v[b s g u], docs? i32[b s], kdocs? i32[b s] -> o[b s h u], lse f32[b s h]
 //     {causal=true window=0 scale=0}; scale 0 = 1/sqrt(k); head i uses kv head i / (h/g); query i sees key j iff
-//     docs equal and j <= i (causal) and (window == 0 or i - j < window); i, j are indices along s
-//   attention_grad do, q, k, v, o, lse, docs?  -> dq, dk, dv  same attributes; B
-//   attention_cache q[b s h k], kc[b t g k], vc[b t g k], pos i32[b s] -> o[b s h k]  {window=0 scale=0}; sees
+//     docs[i] == kdocs[j] and j <= i (causal) and (window == 0 or i - j < window); i, j are indices along the whole s;
+//     kdocs, where absent, are docs; v's last dimension is k's or has a name of its own
+//   attention_grad do, q, k, v, o, lse, docs?, kdocs?  -> dq, dk, dv  same attributes; B
+//   attention_part q, k, v, docs?, kdocs?, o? f32, lse? f32 -> o f32, lse f32  one block of the keys merged into what
+//     blocks before gave; o and lse tied; a row that has seen nothing: o zero, lse minus infinity
+//   attention_part_grad do, q, k, v, o, lse, docs?, kdocs?, dq? f32, dk? f32, dv? f32 -> dq, dk, dv f32  accumulators
+//   attention_cache q[b s h k], kc[b t g k], vc[b t g u], pos i32[b s] -> o[b s h u]  {window=0 scale=0}; sees
 //     cache rows t <= pos and pos - t < window; pos < 0 = padding row, output zero
 //   cache_put cache[b t g k], x[b s g k], pos i32[b s] -> cache'  tied; rows with pos < 0 or >= t are skipped
 //   swiglu gate[*], up[*]  -> y = silu(gate) * up
@@ -35,11 +44,17 @@
 //   gelu x  -> y  {tanh=true}
 //   gelu_grad dy, x  -> dx
 //   dropout x[b ..], sample i64[b], batch i64[]  -> y  {p key seed}; kept values times 1/(1-p); mask is a
-//     function of (seed, key, sample id, batch counter, index within the sample); vjp is dropout of dy
+//     function of (seed, key, sample id, batch counter, index within the whole sample); vjp is dropout of dy
 //   head x[* d], w[v d], labels i32[*], seed f32[], acc? f32[]  -> loss f32[]  sum over valid labels (>= 0) of the
 //     negative log likelihood, in float32 (float64 inside a row's sum is allowed); labels >= v are a bug of the caller
 //   head_grad x, w, labels, seed, accw?, accl?  -> dx[* d], dw[v d], loss f32[]  {dtype=f32 of dw}; d(seed * loss); BW; full logits
 //     never exist: rows are taken in tiles
+//   head where v is cut over ranks, in pieces (head_parts.c):
+//   head_stats x, w, labels  -> max f32[*], parts f32[part * stat3]  {parts=1}; of each row of logits and part of v: its
+//     maximum, the sum of exp(z - it), the label's logit (0 where it is elsewhere); max over all parts here; zeros if masked
+//   head_merge max, parts  -> sums f32[* sum2]  sum over parts of exp(theirs - max) * sum, and of label's logits
+//   head_loss labels, max, sums, acc?  -> loss f32[]  sum over valid labels of max + log(sum) - logit
+//   head_part_grad x, w, labels, max, sums, seed, acc?[v d]  -> dx, dw  {dtype=f32 of dw}; BW; through the rows of w here
 //   pick x[b s d], at i32[b]  -> y[b d]  row at[b] of each sequence
 //   zeros x  -> y  {dtype}; shape of x, reads nothing
 //   sqnorm x  -> s f32[]  sum of squares, float64 inside
@@ -53,8 +68,13 @@
 //   muon p, g, m, factor, ok, lr  -> p', m'  {rows: leading dims that form rows; momentum=0.95 nesterov=true
 //     ns_steps=5 decay}; torch.optim.Muon with adjust_lr_fn "match_rms_adamw" (0.2 * sqrt(max(rows, cols))), Newton-Schulz
 //     coefficients 3.4445, -4.7750, 2.0315, in float32
-//   all_reduce, reduce_scatter, all_gather x -> y  {wire bucket algorithm}; slice x -> y: the same tensor in another
-//     placement, which the types of x and y tell
+//   muon where ranks hold parts, in pieces (muon_parts.c):
+//   muon_momentum g, m, factor  -> u  {momentum nesterov};  muon_direction u  -> x  {rows ns_steps}, whole
+//   muon_apply p, g, m, factor, ok, lr, x  -> p', m'  tied; {rows momentum decay}
+//   all_reduce, reduce_scatter, all_gather, all_to_all, shift x -> y  {wire bucket algorithm}; slice, keep_one, place
+//     x -> y: the same tensor in another placement, which the types of x and y tell (ops/conversion.h)
+//   take x[.. s ..]  -> y[.. s/parts ..]  {part=0 parts=1 groups=1}; a rank's rows are `groups` equal runs, and y has piece
+//     `part` of each; weave y, y, ...  -> x  {groups=1}: the inverse
 //   accumulate x, acc?  -> y = acc + x
 //   conv2d x[b y x c], w[o c i j]  -> y[b y x c]  {stride=1 pad=0}; no bias; y's c is w's o
 //   conv2d_dx dy, w  -> dx  {stride pad height width: of the image}
@@ -79,6 +99,23 @@
 //   avgpool x[b y x c]  -> y[b c];  avgpool_grad dy[b c]  -> dx  {height width}
 //   xent z[* v], labels i32[*], seed f32[], acc? f32[]  -> loss f32[]  as head, of logits that exist
 //   xent_grad z, labels, seed, acc?  -> dz, loss  BW
+//   route logits[b s n], tokens i32[b s], bias[n]?  -> gates[b s t], ids i32[b s t], probs[b s n]
+//     {top sigmoid=false normalize=true scale=1 groups=1 group_limit=1 group_max=false}; equal scores: the lower index;
+//     tokens < 0 are padding: ids -1, zeros
+//   route_grad logits, ids, dgates?, dprobs?  -> dlogits  the same attributes
+//   cap ids i32[b s t], gates  -> kept i32[b s t]  {experts capacity=1 by_score=false}; -1 where there is no room
+//   drops ids, kept, acc?  -> f32[]  how many that are
+//   loads ids i32[b s t], acc?  -> f32[b n], or f32[n] with samples  {experts samples=false}
+//   token_sum x[b s n], tokens[b s]  -> [b n], or [n] with samples;  token_spread dy, tokens  -> dx  {dtype}
+//   balance P[* n], load[* n], seed f32[], acc?  -> loss f32[]  {top weight=1}; gradient is of seed * weight * loss
+//   balance_grad P, load, seed, acc?  -> dP, loss  BW
+//   balance_step bias[n], load[n]  -> bias'  tied; {rate=0.001}; bias + rate * sign(mean load - load)
+//   z_sum logits[b s n], tokens[b s]  -> z[b], or z[] with samples;  z_sum_grad dz, logits, tokens  -> dlogits
+//   z_loss z[*], load[* n], seed, acc?  -> loss;  z_loss_grad  -> dz, loss  BW; attributes of balance
+//   experts x[b s d], ids i32[b s t], gates[b s t], gate[e f d], up[e f d], down[e d f]  -> y[b s d]
+//   experts_grad dy, x, ids, gates, gate, up, down, acc?, acc?, acc?  -> dx, dgates, dgate, dup, ddown  {dtype=f32}; BW
+//   experts_ep, experts_ep_grad: the same where e is cut on sub-axes that cut b or s  {buffer=2: room in mean loads}
+//   blank  -> y[size]  {size dim dtype}; zeros
 //
 // Statistics (rstd, mean, lse, loss) are f32, and f64 beside f64 values. Gradients flow through output 0 of an op; the further
 // outputs are statistics for its own backward, and dout of them is GW_NONE.

@@ -27,10 +27,11 @@ gw_status gw_optim_infer(gw_infer *f, int nstates, bool with_step) {
 
 gw_optim_scalars gw_optim_read(const gw_kargs *k, int nstates) {
     const gw_tensor *t = k->in + 2 + nstates;
+    bool counts = k->nin > 5 + nstates && !gw_dtype_is_float(t[3].dtype);
     return (gw_optim_scalars){.factor = gw_ref_get(&t[0], 0),
                               .ok = gw_ref_get(&t[1], 0) != 0,
                               .lr = gw_ref_get(&t[2], 0),
-                              .step = k->nin > 5 + nstates ? gw_ref_int(&t[3], 0) : 0};
+                              .step = counts ? gw_ref_int(&t[3], 0) : 0};
 }
 
 gw_case *gw_optim_case_begin(gw_cases *cs, const gw_optim_case *o, gw_vid *in, int *nin) {

@@ -3,6 +3,7 @@
 // a switch per element keeps each kernel one readable loop.
 #include "ops/ref.h"
 
+#include "base/fp8.h"   /* gw_f8e4m3_to_f32 */
 #include "base/panic.h" /* gw_panic */
 
 double gw_ref_get(const gw_tensor *t, int64_t i) {
@@ -11,6 +12,8 @@ double gw_ref_get(const gw_tensor *t, int64_t i) {
     case GW_BF16: return (double)gw_bf16_to_f32(((const gw_bf16 *)t->data)[i]);
     case GW_F16: return (double)gw_fp16_to_f32(((const gw_fp16 *)t->data)[i]);
     case GW_F64: return ((const double *)t->data)[i];
+    case GW_F8E4M3: return (double)gw_f8e4m3_to_f32(((const gw_f8e4m3 *)t->data)[i]);
+    case GW_F8E5M2: return (double)gw_f8e5m2_to_f32(((const gw_f8e5m2 *)t->data)[i]);
     case GW_I32:
     case GW_I64:
     case GW_U8:
@@ -25,6 +28,8 @@ void gw_ref_set(const gw_tensor *t, int64_t i, double x) {
     case GW_BF16: ((gw_bf16 *)t->data)[i] = gw_bf16_from_f32((float)x); return;
     case GW_F16: ((gw_fp16 *)t->data)[i] = gw_fp16_from_f32((float)x); return;
     case GW_F64: ((double *)t->data)[i] = x; return;
+    case GW_F8E4M3: ((gw_f8e4m3 *)t->data)[i] = gw_f8e4m3_from_f32((float)x); return;
+    case GW_F8E5M2: ((gw_f8e5m2 *)t->data)[i] = gw_f8e5m2_from_f32((float)x); return;
     case GW_I32:
     case GW_I64:
     case GW_U8:

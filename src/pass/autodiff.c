@@ -8,10 +8,10 @@
 // here: each is left as a value of role `grad` that bears the parameter's name, and the step pass
 // chains them through one accumulator.
 //
-// The walk starts at the op that defines the value named "loss". Its vjp knows the seed of backward
-// (an input of the op: loss scale over the number of labels, known before the step), so it may fuse
-// forward and backward; the value it offers in place of the loss takes over the name, and the
-// forward op dies.
+// The walk starts at the losses: ops of the kind LOSS whose result has a name ("loss", and the
+// auxiliary ones of experts). The vjp of each knows the seed of backward (an input of the op: loss
+// scale over the number of labels, or of units, known before the step), so it may fuse forward and
+// backward; the value it offers in place of the loss takes over the name, and the forward op dies.
 //
 // Only values that depend on a parameter get gradients; ops of the kind NODIFF stop the walk.
 #include <string.h>
@@ -75,8 +75,7 @@ static gw_status differentiate(ad *a, gw_oid o, gw_diags *dg) {
     gw_graph *g = a->g;
     gw_op op = g->ops.items[o];
     const gw_opdef *def = gw_op_def(g, &op);
-    bool is_loss = (def->traits & GW_OP_LOSS) &&
-                   strcmp(gw_graph_str(g, g->values.items[gw_op_out(g, &op, 0)].name), "loss") == 0;
+    bool is_loss = (def->traits & GW_OP_LOSS) && g->values.items[gw_op_out(g, &op, 0)].name != 0;
     gw_vid *in = gw_mem_alloc(sizeof(gw_vid) * ((size_t)op.nin + 1));
     gw_vid *din = gw_mem_alloc(sizeof(gw_vid) * ((size_t)op.nin + 1));
     bool *want = gw_mem_zalloc((size_t)op.nin + 1);

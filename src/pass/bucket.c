@@ -11,11 +11,15 @@
 //           first op of the unit, or `layout.prefetch` units earlier. A unit of backward never
 //           stands before the end of forward. What is fetched from host or disk to be gathered
 //           goes with it; a weight that lies there whole is fetched by units in the same way.
-//   reduce  Other collectives wait in the order in which they become ready, with the ops that only
-//           pass their results on (an accumulation, a second collective). A kind of them is
-//           emitted, as one bucket, when it holds layout.bucket_bytes (the first one of the step:
-//           first_bucket_bytes, so that it starts early), when an op needs one of the results, and
-//           at the end of the loop. A tensor is never split.
+//   reduce  Reductions of gradients wait in the order in which they become ready, with the ops that
+//           only pass their results on (an accumulation, a second collective). A kind of them (one
+//           op, group, dtype and wire) is emitted, as one bucket, when it holds layout.bucket_bytes
+//           (the first one of the step: first_bucket_bytes, so that it starts early), when an op
+//           needs one of the results, and at the end of the loop. A tensor is never split.
+//
+// The conversions of activations stay where they are and alone: what an op of the loop reads next
+// does not wait for others, and others do not wait for it. They are known by their readers, and by
+// being cut along a dimension.
 //
 // Secondary parts (slices of what forward gathered) that no op of backward turns out to need are
 // left out.
@@ -25,7 +29,8 @@
 // (gw_graph_bucket). Its algorithm is asked of layout.algorithm, once for all its ops.
 #include <string.h>
 
-#include "base/panic.h" /* GW_ASSERT */
+#include "base/panic.h"     /* GW_ASSERT */
+#include "ops/conversion.h" /* gw_conversion_of */
 #include "pass/pass.h"
 
 typedef struct bucketer {
@@ -35,6 +40,7 @@ typedef struct bucketer {
     gw_vid *map;            /* [src values] */
     gw_vid *again;          /* [src values]: of a weight's gather in forward, backward's */
     bool *held;             /* [src ops]: waits */
+    bool *prompt;           /* [src ops]: a collective that is emitted where it stands */
     gw_oid *back;           /* [src values]: backward's gather of it, GW_NONE if there is none */
     gw_vid *part;           /* [src values]: its secondary part, GW_NONE if there is none */
     bool *with;             /* [src ops]: a fetch that goes with the gather of what it fetches */
@@ -66,13 +72,19 @@ static gw_oid op_of(const gw_graph *g, gw_vid v) {
     return v == GW_NONE ? GW_NONE : g->values.items[v].def;
 }
 
+/* A gather of a flat value: of weights, or of what an optimizer made. */
+static bool is_flat_gather(const gw_graph *g, gw_oid i) {
+    return is_named(g, i, "all_gather") && gw_type_of(g, gw_op_in(g, &g->ops.items[i], 0))->flat;
+}
+
 /* A copy that forward leaves of its part of something it gathered. */
 static bool is_part(const gw_graph *g, gw_oid i) {
     const gw_op *o = &g->ops.items[i];
     if (!is_named(g, i, "slice") || g->values.items[gw_op_out(g, o, 0)].tie != GW_NONE)
         return false;
     gw_oid d = op_of(g, gw_op_in(g, o, 0));
-    return o->rate == GW_RATE_MB && d != GW_NONE && is_named(g, d, "all_gather");
+    return o->rate == GW_RATE_MB && gw_type_of(g, gw_op_out(g, o, 0))->flat && d != GW_NONE &&
+           is_flat_gather(g, d);
 }
 
 /* What is gathered or fetched in the end: through fetches and secondary parts. */
@@ -93,7 +105,7 @@ static gw_vid source_of(const gw_graph *g, gw_oid i) {
 static bool is_weight_gather(const bucketer *b, gw_oid i) {
     const gw_graph *g = b->src;
     if (g->ops.items[i].rate != GW_RATE_MB || b->with[i]) return false;
-    if (!is_named(g, i, "all_gather") && !is_named(g, i, "fetch")) return false;
+    if (!is_flat_gather(g, i) && !is_named(g, i, "fetch")) return false;
     return g->values.items[source_of(g, i)].rate == GW_RATE_STEP;
 }
 
@@ -109,7 +121,7 @@ static size_t unit_length(const char *scope) {
 static void find_fetches(bucketer *b) {
     const gw_graph *g = b->src;
     for (gw_oid i = 0; i < (gw_oid)g->ops.count; i++) {
-        if (!is_named(g, i, "all_gather")) continue;
+        if (!is_flat_gather(g, i)) continue;
         gw_oid d = op_of(g, gw_op_in(g, &g->ops.items[i], 0));
         if (d != GW_NONE && is_named(g, d, "fetch")) b->with[d] = true;
     }
@@ -195,14 +207,23 @@ static void emit_bucket(bucketer *b, const gw_oid *ops, int n) {
     gw_mem_free(made);
 }
 
-/* May run as one: the same conversion of the same dtype. */
+/* What a collective does; its types have been verified. */
+static gw_conversion conversion_of(const gw_graph *g, gw_oid i) {
+    gw_conversion c;
+    gw_status st = gw_conversion_of(g, &g->ops.items[i], &c, NULL);
+    GW_ASSERT(st == GW_OK);
+    return c;
+}
+
+/* May run as one: the same conversion, over the same group, of the same dtype. */
 static bool same_kind(const gw_graph *g, gw_oid i, gw_oid j) {
     const gw_op *a = &g->ops.items[i], *b = &g->ops.items[j];
+    if (i == j) return true;
     if (a->code != b->code || a->rate != b->rate) return false;
-    const gw_type *x = gw_type_of(g, gw_op_in(g, a, 0)), *y = gw_type_of(g, gw_op_in(g, b, 0));
-    const gw_type *u = gw_type_of(g, gw_op_out(g, a, 0)), *v = gw_type_of(g, gw_op_out(g, b, 0));
-    return x->dtype == y->dtype && x->psum == y->psum && x->flat_axes == y->flat_axes &&
-           u->psum == v->psum && u->flat_axes == v->flat_axes &&
+    gw_conversion x = conversion_of(g, i), y = conversion_of(g, j);
+    bool cuts = x.from >= 0 || x.to >= 0 || y.from >= 0 || y.to >= 0;
+    return !cuts && x.axes == y.axes && x.max == y.max && x.flat == y.flat &&
+           gw_type_of(g, gw_op_in(g, a, 0))->dtype == gw_type_of(g, gw_op_in(g, b, 0))->dtype &&
            gw_op_attr_named(g, a, "wire").i == gw_op_attr_named(g, b, "wire").i;
 }
 
@@ -243,11 +264,8 @@ static void gather_to(bucketer *b, int32_t unit) {
 
 static int64_t bytes_of(const gw_graph *g, gw_oid i) {
     const gw_op *o = &g->ops.items[i];
-    const gw_type *t = gw_type_of(g, gw_op_in(g, o, 0));
-    int64_t bits = gw_dtype_bits((gw_dtype)t->dtype);
-    return is_named(g, i, "all_gather") || !t->flat
-               ? gw_type_elems(t) * bits / 8
-               : gw_type_local_elems(t, &g->mesh, 0) * bits / 8;
+    gw_vid whole = is_named(g, i, "all_gather") ? gw_op_out(g, o, 0) : gw_op_in(g, o, 0);
+    return gw_type_local_bytes(gw_type_of(g, whole), &g->mesh, 0);
 }
 
 static bool reads_held(const bucketer *b, gw_oid i) {
@@ -300,14 +318,34 @@ static void flush(bucketer *b) {
 
 /* Passes a collective's result on without looking at it. */
 static bool may_wait(const bucketer *b, gw_oid i) {
-    return is_collective(b->src, i) || is_named(b->src, i, "accumulate");
+    if (is_collective(b->src, i)) return !b->prompt[i];
+    return is_named(b->src, i, "accumulate");
+}
+
+/* Collectives of the loop whose results an op of the loop works with, or that cut a dimension.
+ * Readers stand behind what they read, so they are looked at first. */
+static void find_prompt(bucketer *b) {
+    const gw_graph *g = b->src;
+    for (gw_oid i = (gw_oid)g->ops.count; i-- > 0;) {
+        const gw_op *o = &g->ops.items[i];
+        if (is_collective(g, i)) {
+            gw_conversion c = conversion_of(g, i);
+            b->prompt[i] |= c.from >= 0 || c.to >= 0;
+        }
+        if (o->rate != GW_RATE_MB || may_wait(b, i)) continue;
+        for (int k = 0; k < (int)o->nin; k++) {
+            gw_oid d = op_of(g, gw_op_in(g, o, k));
+            if (d != GW_NONE && is_collective(g, d) && g->ops.items[d].rate == GW_RATE_MB)
+                b->prompt[d] = true;
+        }
+    }
 }
 
 static void take_collective(bucketer *b, gw_oid i) {
     const gw_op *o = &b->src->ops.items[i];
     bool scalar = gw_type_of(b->src, gw_op_in(b->src, o, 0))->ndim == 0;
     int64_t cap = b->o->bucket_bytes;
-    if (cap <= 0 || scalar) {
+    if (cap <= 0 || scalar || b->prompt[i]) {
         if (reads_held(b, i)) flush(b);
         emit_bucket(b, &i, 1);
         return;
@@ -445,10 +483,12 @@ gw_status gw_pass_bucket(gw_graph *dst, const gw_graph *src, const gw_compile_op
     b.part = gw_arena_new(&mem, gw_vid, src->values.count);
     b.with = gw_arena_new(&mem, bool, src->ops.count + 1);
     b.unread = gw_arena_new(&mem, bool, src->ops.count + 1);
+    b.prompt = gw_arena_new(&mem, bool, src->ops.count + 1);
     for (int64_t v = 0; v < src->values.count; v++) b.back[v] = b.part[v] = GW_NONE;
     find_fetches(&b);
     find_units(&b);
     find_parts(&b);
+    find_prompt(&b);
     walk(&b);
     gw_vec_release(&b.waiting);
     gw_vec_release(&b.units);

@@ -23,6 +23,7 @@ gw_status gw_pass_check(gw_graph *dst, const gw_graph *src, const gw_compile_opt
                         gw_compile_report *report, gw_diags *dg) {
     (void)report;
     GW_TRY(gw_graph_verify(src, dg));
+    GW_TRY(gw_graph_verify_placement(src, dg));
     for (int64_t i = 0; i < src->ops.count; i++) {
         const gw_op *o = &src->ops.items[i];
         for (int k = 0; k < (int)o->nin; k++)

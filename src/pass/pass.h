@@ -54,6 +54,7 @@ typedef enum gw_cp_mode { GW_CP_RING, GW_CP_ULYSSES, GW_CP_HYBRID, GW_CP_ALLGATH
  * is sharded over), cp, tp, in this order. Zeroes mean plain data parallelism. */
 typedef struct gw_layout_opts {
     bool sequence_parallel; /* s is cut over tp too between the products */
+    int tp_chunks; /* with it: pieces of a sequence that travel beside products; 0, 1: whole */
     gw_cp_mode cp_mode;
     int cp_ulysses; /* hybrid: ranks over which heads are exchanged; the rest of cp is a ring */
     int ep; /* ranks that experts are cut over, folded over sub-axes of dp, cp, tp; 0, 1: none */

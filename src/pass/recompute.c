@@ -31,6 +31,25 @@ static bool is_backward(const gw_op *o) {
     return o->phase == GW_PHASE_B || o->phase == GW_PHASE_W || o->phase == GW_PHASE_BW;
 }
 
+/* Is the op a conversion of an activation, to be made again like any other op of its layer? Gathers
+ * of flat parameters are not: backward has its own. */
+static bool converts_activation(const gw_graph *g, const gw_op *o) {
+    gw_vid v = gw_op_in(g, o, 0);
+    for (int deep = 0; deep < 8; deep++) { /* a chain of conversions */
+        const gw_value *x = &g->values.items[v];
+        if (x->role == GW_ROLE_PARAM || x->rate == GW_RATE_STEP || x->type.flat) return false;
+        if (x->def == GW_NONE || g->ops.items[x->def].stream == GW_STREAM_COMPUTE) return true;
+        v = gw_op_in(g, &g->ops.items[x->def], 0);
+    }
+    return false;
+}
+
+static bool computes(const gw_graph *g, const gw_op *o) {
+    bool moves = gw_op_def(g, o)->traits & (GW_OP_COLLECTIVE | GW_OP_VIEW);
+    if (!moves && o->stream == GW_STREAM_COMPUTE) return true;
+    return o->stream != GW_STREAM_COPY && converts_activation(g, o);
+}
+
 /* Which ops may be dropped at all: forward ops of a layer none of whose outputs another layer (or
  * the head) reads in forward. */
 static void find_droppable(const gw_graph *g, bool *can) {
@@ -38,8 +57,7 @@ static void find_droppable(const gw_graph *g, bool *can) {
         const gw_op *o = &g->ops.items[i];
         can[i] = o->phase == GW_PHASE_F && o->rate == GW_RATE_MB &&
                  gw_scope_layer(gw_graph_str(g, o->scope)) > 0 && !(o->flags & GW_OP_RECOMPUTED) &&
-                 !(gw_op_def(g, o)->traits & (GW_OP_COLLECTIVE | GW_OP_VIEW)) &&
-                 o->stream == GW_STREAM_COMPUTE; /* a conversion is not an activation */
+                 computes(g, o);
         for (int k = 0; can[i] && k < (int)o->nout; k++)
             if (g->values.items[gw_op_out(g, o, k)].tie != GW_NONE) can[i] = false;
     }

@@ -44,97 +44,105 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/panic.h" /* GW_ASSERT */
-#include "pass/pass.h"
-
-typedef enum zero_kind { ZERO_PLAIN, ZERO_PARTIAL, ZERO_HOME } zero_kind;
-enum { FORWARD, BACKWARD };
-
-typedef struct sharder {
-    const gw_graph *src;
-    gw_graph *dst;
-    const gw_compile_opts *opts;
-    gw_builder b;
-    uint32_t all, shard, replicate; /* sub-axes: of samples; of what is sharded; the rest */
-    uint32_t inner;                 /* the part of `shard` that a secondary part is cut over */
-    gw_vid *map;                    /* [src values]: in dst, converted if it was finished */
-    gw_vid *leaf;                   /* [src values]: in dst, of leaves */
-    gw_vid *whole[2];               /* [src values]: gathered, for forward and for backward */
-    gw_vid *second;                 /* [src values]: this rank's secondary part */
-    bool *finished;                 /* [src values]: converted where they are made */
-    bool *updated;                  /* [src values]: leaves that an optimizer op steps */
-    bool *ends;                     /* [src values]: what a state ends with */
-    bool *optimizer_state;          /* [src values] */
-    bool *gradient;                 /* [src values]: what an optimizer op reads as one */
-    uint8_t *zero;                  /* [src values]: zero_kind of accumulators */
-} sharder;
+#include "base/panic.h"   /* GW_ASSERT */
+#include "pass/convert.h" /* gw_stream_of_axes */
+#include "pass/shard.h"
 
 /* ---- what the ops tell beforehand ---- */
 
-static void look_at_op(sharder *s, const gw_op *o) {
+static void look_at_op(gw_sharder *s, const gw_op *o) {
     const gw_graph *g = s->src;
     bool optimizer = gw_op_def(g, o)->traits & GW_OP_OPTIMIZER;
     if (optimizer) s->finished[gw_op_in(g, o, 1)] = s->gradient[gw_op_in(g, o, 1)] = true;
     if (optimizer) s->updated[gw_op_in(g, o, 0)] = true;
     if (gw_op_is(g, o, "sqnorm")) s->finished[gw_op_in(g, o, 0)] = true;
     for (int k = 2; optimizer && k < (int)o->nin; k++)
-        if (gw_op_in(g, o, k) != GW_NONE) s->optimizer_state[gw_op_in(g, o, k)] = true;
+        if (gw_op_in(g, o, k) != GW_NONE)
+            s->state_of[gw_op_in(g, o, k)] = gw_value_root(g, gw_op_in(g, o, 0));
+    bool cast = gw_op_is(g, o, "cast") && s->weight[gw_op_in(g, o, 0)];
+    if (cast) s->weight[gw_op_out(g, o, 0)] = true;
     for (int k = 0; k < (int)o->nout; k++) {
         int acc = gw_op_accumulator(g, o, k);
         gw_vid v = acc < 0 ? GW_NONE : gw_op_in(g, o, acc);
-        if (v != GW_NONE) s->zero[v] = gw_op_is(g, o, "accumulate") ? ZERO_HOME : ZERO_PARTIAL;
+        if (v != GW_NONE)
+            s->zero[v] = gw_op_is(g, o, "accumulate") ? GW_ZERO_HOME : GW_ZERO_PARTIAL;
         gw_vid out = gw_op_out(g, o, k);
         if (g->values.items[out].name != 0 && g->values.items[out].role != GW_ROLE_GRAD)
             s->finished[out] = true;
     }
 }
 
+/* Gradients, from the optimizer back to where they are made, are cut as their parameters are. */
+static void find_homes(gw_sharder *s) {
+    const gw_graph *g = s->src;
+    for (int64_t i = g->ops.count; i-- > 0;) {
+        const gw_op *o = &g->ops.items[i];
+        if (gw_op_def(g, o)->traits & GW_OP_OPTIMIZER)
+            s->home[gw_op_in(g, o, 1)] = gw_value_root(g, gw_op_in(g, o, 0));
+        for (int k = 0; k < (int)o->nout; k++) {
+            gw_vid home = s->home[gw_op_out(g, o, k)];
+            if (home == GW_NONE) continue;
+            bool linear = gw_op_def(g, o)->traits & GW_OP_LINEAR;
+            for (int j = 0; j < (int)o->nin; j++) {
+                gw_vid v = gw_op_in(g, o, j);
+                bool follows = linear || gw_op_is(g, o, "accumulate") || gw_op_is(g, o, "carry") ||
+                               gw_op_accumulator(g, o, k) == j;
+                if (v != GW_NONE && follows && s->home[v] == GW_NONE &&
+                    gw_type_same_dims(gw_type_of(g, v), gw_type_of(g, home)))
+                    s->home[v] = home;
+            }
+        }
+    }
+}
+
 /* ---- placements of leaves ---- */
 
-static void cut_samples(sharder *s, gw_type *t) {
-    int i = gw_type_find(t, "b");
-    if (i < 0) i = gw_type_find(t, "group"); /* of samples: as they are, unless it is one for all */
-    if (i < 0 || (t->dims[i].size == 1 && strcmp(t->dims[i].name, "group") == 0)) return;
-    gw_dim *d = &t->dims[i];
-    const uint32_t order[] = {s->replicate, s->shard};
-    for (size_t k = 0; k < GW_COUNT(order); k++)
-        for (int a = 0; a < s->src->mesh.naxes; a++)
-            if (order[k] >> a & 1u) {
-                GW_ASSERT(d->naxes < GW_MAX_DIM_AXES);
-                d->axes[d->naxes++] = (uint8_t)a;
-            }
+/* Flat over what is sharded, less the sub-axes that cut dimensions already (experts). */
+static void make_flat(const gw_sharder *s, gw_type *t) {
+    uint32_t axes = s->shard & ~gw_type_cut_axes(t);
+    t->flat = axes != 0;
+    t->flat_axes = axes;
 }
 
-static void make_flat(const sharder *s, gw_type *t) {
-    if (!s->shard) return;
-    t->flat = 1;
-    t->flat_axes = s->shard;
+static const gw_param_info *info_of(const gw_sharder *s, gw_vid v) {
+    const char *name = gw_graph_str(s->src, s->src->values.items[v].name);
+    for (int i = 0; i < s->opts->nparams; i++)
+        if (strcmp(s->opts->params[i].name, name) == 0) return &s->opts->params[i];
+    return NULL;
 }
 
-static bool flat_params(const sharder *s) {
+/* The cuts of dimensions that parameter v has, whatever is flat. */
+static gw_type cut_like_param(const gw_sharder *s, gw_vid param, const gw_type *t) {
+    gw_type r = *t;
+    gw_shard_cut_param(s, &r, info_of(s, param));
+    return r;
+}
+
+static bool flat_params(const gw_sharder *s) {
     const gw_compile_opts *o = s->opts;
     return o->layout.zero >= 3 || (o->layout.zero >= 1 && o->master != o->compute);
 }
 
 /* Where a leaf's home lies. */
-static gw_mem mem_of(const sharder *s, gw_vid v) {
+static gw_mem mem_of(const gw_sharder *s, gw_vid v) {
     const gw_compile_opts *o = s->opts;
     const gw_value *x = &s->src->values.items[v];
-    if (x->role == GW_ROLE_STATE && s->optimizer_state[v]) return o->layout.optimizer_mem;
+    if (x->role == GW_ROLE_STATE && s->state_of[v] != GW_NONE) return o->layout.optimizer_mem;
     if (x->role != GW_ROLE_PARAM) return GW_MEM_DEVICE;
     return o->master != o->compute ? o->layout.master_mem : o->layout.parameter_mem;
 }
 
-static void place_leaf(sharder *s, gw_vid v) {
+static void place_leaf(gw_sharder *s, gw_vid v) {
     gw_vid n = gw_graph_copy_leaf(s->dst, s->src, v);
     gw_value *x = &s->dst->values.items[n];
-    if (x->role == GW_ROLE_INPUT) cut_samples(s, &x->type);
-    if (x->role == GW_ROLE_PARAM && flat_params(s)) make_flat(s, &x->type);
-    if (x->role == GW_ROLE_STATE) {
-        if (s->optimizer_state[v] && s->opts->layout.zero >= 1)
-            make_flat(s, &x->type);
-        else
-            cut_samples(s, &x->type);
+    gw_vid param = x->role == GW_ROLE_PARAM ? v : s->state_of[v];
+    if (x->role == GW_ROLE_INPUT) gw_shard_cut_input(s, &x->type);
+    if (param != GW_NONE && x->type.ndim > 0) {
+        x->type = cut_like_param(s, param, &x->type);
+        bool flat = x->role == GW_ROLE_PARAM ? flat_params(s) : s->opts->layout.zero >= 1;
+        if (flat) make_flat(s, &x->type);
+    } else if (x->role == GW_ROLE_STATE) {
+        gw_shard_cut_input(s, &x->type);
     }
     x->mem = (uint8_t)mem_of(s, v);
     s->map[v] = s->leaf[v] = n;
@@ -142,9 +150,11 @@ static void place_leaf(sharder *s, gw_vid v) {
 
 /* ---- conversions ---- */
 
-static void set_type(sharder *s, gw_vid v, const gw_type *t) { s->dst->values.items[v].type = *t; }
+static void set_type(gw_sharder *s, gw_vid v, const gw_type *t) {
+    s->dst->values.items[v].type = *t;
+}
 
-static gw_vid conversion(sharder *s, const char *op, gw_vid x, const gw_type *to, int wire,
+static gw_vid conversion(gw_sharder *s, const char *op, gw_vid x, const gw_type *to, int wire,
                          bool in_place) {
     gw_graph *g = s->dst;
     gw_attr a[GW_MAX_ATTRS];
@@ -154,7 +164,10 @@ static gw_vid conversion(sharder *s, const char *op, gw_vid x, const gw_type *to
     if (s->b.status != GW_OK) return y;
     set_type(s, y, to);
     gw_op *made = &g->ops.items[g->values.items[y].def];
-    if (gw_op_def(g, made)->traits & GW_OP_COLLECTIVE) made->stream = GW_STREAM_DP;
+    const gw_type *from = gw_type_of(g, x);
+    uint32_t axes = (from->psum ^ to->psum) | (from->flat_axes ^ to->flat_axes);
+    if (gw_op_def(g, made)->traits & GW_OP_COLLECTIVE)
+        made->stream = (uint8_t)gw_stream_of_axes(&g->mesh, axes);
     gw_value *out = &g->values.items[y];
     const gw_value *in = &g->values.items[x];
     out->cause = in->cause;
@@ -166,27 +179,38 @@ static gw_vid conversion(sharder *s, const char *op, gw_vid x, const gw_type *to
     return y;
 }
 
-/* A partial sum to `flat` (or whole) with `psum` left. Only gradients travel on a narrow wire. */
-static gw_vid reduce(sharder *s, gw_vid x, bool flat, uint32_t psum, int wire, bool in_place) {
+/* A partial sum to its home: `flat` (or as the dimensions are cut) with `psum` left. Only gradients
+ * travel on a narrow wire. */
+static gw_vid reduce(gw_sharder *s, gw_vid x, bool flat, uint32_t psum, int wire, bool in_place) {
     gw_type t = *gw_type_of(s->dst, x);
-    if (flat && !t.flat && s->shard) {
-        t.psum &= ~s->shard;
+    if (flat && !t.flat) {
         make_flat(s, &t);
-        x = conversion(s, "reduce_scatter", x, &t, wire, in_place);
+        uint32_t scattered = t.flat_axes & t.psum;
+        if (t.flat && scattered == t.flat_axes) {
+            t.psum &= ~scattered;
+            x = conversion(s, "reduce_scatter", x, &t, wire, in_place);
+        } else if (t.flat) { /* whole on some of them */
+            gw_type r = *gw_type_of(s->dst, x);
+            r.psum = psum;
+            if (r.psum != t.psum) x = conversion(s, "all_reduce", x, &r, wire, true);
+            t.psum = psum;
+            x = conversion(s, "slice", x, &t, 0, in_place);
+        }
+        t = *gw_type_of(s->dst, x);
     }
-    if (t.psum == psum) return x;
-    t.psum = psum;
+    if (t.psum == (t.psum & psum)) return x;
+    t.psum &= psum;
     return conversion(s, "all_reduce", x, &t, wire, true);
 }
 
-static gw_vid gather(sharder *s, gw_vid x, bool in_place) {
+static gw_vid gather(gw_sharder *s, gw_vid x, bool in_place) {
     gw_type t = *gw_type_of(s->dst, x);
     t.flat = 0;
     t.flat_axes = 0;
     return conversion(s, "all_gather", x, &t, s->opts->layout.weight_wire, in_place);
 }
 
-static void set_frame(sharder *s, const gw_op *o, gw_phase phase, gw_rate rate) {
+static void set_frame(gw_sharder *s, const gw_op *o, gw_phase phase, gw_rate rate) {
     s->b.phase = phase;
     s->b.rate = rate;
     snprintf(s->b.scope, sizeof s->b.scope, "%s", gw_graph_str(s->src, o->scope));
@@ -194,7 +218,7 @@ static void set_frame(sharder *s, const gw_op *o, gw_phase phase, gw_rate rate) 
 
 /* A copy between memory kinds: `fetch` or `spill` of x into fresh bytes, `store` into those of
  * home. */
-static gw_vid copy(sharder *s, const char *op, gw_vid x, gw_vid home, gw_mem mem) {
+static gw_vid copy(gw_sharder *s, const char *op, gw_vid x, gw_vid home, gw_mem mem) {
     gw_graph *g = s->dst;
     const gw_vid in[2] = {x, home};
     const gw_type t = *gw_type_of(g, x);
@@ -208,17 +232,17 @@ static gw_vid copy(sharder *s, const char *op, gw_vid x, gw_vid home, gw_mem mem
     return y;
 }
 
-static bool is_away(const sharder *s, gw_vid v) {
+static bool is_away(const gw_sharder *s, gw_vid v) {
     return s->dst->values.items[v].mem != GW_MEM_DEVICE;
 }
 
-static gw_vid on_device(sharder *s, gw_vid x) {
+static gw_vid on_device(gw_sharder *s, gw_vid x) {
     return is_away(s, x) ? copy(s, "fetch", x, GW_NONE, GW_MEM_DEVICE) : x;
 }
 
 /* Leaves this rank's secondary part of y, the whole of v that forward gathered. The bucket pass
  * drops one that nothing reads. */
-static void keep_second(sharder *s, gw_vid v, gw_vid y) {
+static void keep_second(gw_sharder *s, gw_vid v, gw_vid y) {
     gw_type t = *gw_type_of(s->dst, y);
     t.flat = 1;
     t.flat_axes = s->inner;
@@ -228,8 +252,9 @@ static void keep_second(sharder *s, gw_vid v, gw_vid y) {
 }
 
 /* The whole of v, which is flat or not on the device, for op o of the loop. */
-static gw_vid whole_for(sharder *s, gw_vid v, const gw_op *o) {
-    int when = o->phase == GW_PHASE_F || s->opts->layout.keep_gathered ? FORWARD : BACKWARD;
+static gw_vid whole_for(gw_sharder *s, gw_vid v, const gw_op *o) {
+    int when = o->phase == GW_PHASE_F || s->opts->layout.keep_gathered ? GW_SHARD_FORWARD
+                                                                       : GW_SHARD_BACKWARD;
     if (s->whole[when][v] != GW_NONE) return s->whole[when][v];
     bool forward = o->phase == GW_PHASE_F;
     set_frame(s, o, forward ? GW_PHASE_F : GW_PHASE_B, (gw_rate)o->rate);
@@ -246,44 +271,32 @@ static gw_vid whole_for(sharder *s, gw_vid v, const gw_op *o) {
 
 /* ---- one op ---- */
 
-static gw_status refuse(const sharder *s, const gw_op *o, const char *what, gw_diags *dg) {
-    return GW_FAIL(dg, GW_ERR_UNSUPPORTED, "shard-unsupported", "%s of %s: %s",
-                   gw_op_def(s->src, o)->name, gw_graph_str(s->src, o->scope), what);
-}
-
-static bool is_accumulator(const gw_graph *g, const gw_op *o, int in) {
-    for (int k = 0; k < (int)o->nout; k++)
-        if (gw_op_accumulator(g, o, k) == in) return true;
-    return false;
-}
-
 /* The weights that an optimizer steps (or a copy of them, to undo it), or a gradient that is whole:
  * a view of this rank's part is enough. */
-static bool wants_part(const sharder *s, const gw_op *o, int k) {
+static bool wants_part(const gw_sharder *s, const gw_op *o, int k) {
     if (s->opts->layout.zero < 1 || !s->shard) return false;
     if (gw_op_def(s->src, o)->traits & GW_OP_OPTIMIZER) return k < 2;
     return gw_op_is(s->src, o, "carry") && s->updated[gw_op_in(s->src, o, 0)];
 }
 
 /* Input k of op o, in a placement that the op takes. */
-static gw_vid take_input(sharder *s, const gw_op *o, int k) {
+static gw_vid take_input(gw_sharder *s, const gw_op *o, int k) {
     gw_vid v = gw_op_in(s->src, o, k), x = s->map[v];
     const gw_opdef *def = gw_op_def(s->src, o);
-    gw_type t = *gw_type_of(s->dst, x);
+    const gw_type t = *gw_type_of(s->dst, x);
     if (gw_op_is(s->src, o, "zeros")) return x; /* looks at the type alone */
     if (!(def->traits & GW_OP_FLAT) && t.flat) return whole_for(s, v, o);
     if (o->rate == GW_RATE_MB && is_away(s, x)) return whole_for(s, v, o);
-    bool linear = (def->traits & GW_OP_LINEAR) || is_accumulator(s->src, o, k);
     set_frame(s, o, (gw_phase)o->phase, (gw_rate)o->rate);
     if (is_away(s, x)) return on_device(s, x);
-    if (!linear && t.psum) return s->map[v] = reduce(s, x, false, 0, 0, false);
     if (wants_part(s, o, k) && !t.flat) {
-        make_flat(s, &t);
-        return s->map[v] = conversion(s, "slice", x, &t, 0, true);
+        gw_type part = t;
+        make_flat(s, &part);
+        if (part.flat) return s->map[v] = conversion(s, "slice", x, &part, 0, true);
     }
     if (gw_op_is(s->src, o, "accumulate") && k == 0) {
         const gw_type *acc = gw_type_of(s->dst, s->map[gw_op_in(s->src, o, 1)]);
-        if (t.psum != acc->psum || t.flat != acc->flat) {
+        if ((t.psum & ~acc->psum) || t.flat != acc->flat) {
             s->dst->values.items[x].cause = GW_CAUSE_COMMUNICATION;
             return reduce(s, x, acc->flat, acc->psum, s->opts->layout.gradient_wire, false);
         }
@@ -291,129 +304,53 @@ static gw_vid take_input(sharder *s, const gw_op *o, int k) {
     return x;
 }
 
-/* The sub-axes on which factor f is cut in the op's inputs, as a list; false when two disagree. */
-static bool cut_of(const gw_graph *g, const gw_op *o, const gw_factor *f, gw_dim *cut) {
-    memset(cut, 0, sizeof *cut);
-    bool seen = false;
-    for (int k = 0; k < (int)o->nin && k < GW_MAX_IN; k++) {
-        gw_vid v = gw_op_in(g, o, k);
-        if (v == GW_NONE || f->in_dim[k] < 0 || is_accumulator(g, o, k)) continue;
-        const gw_dim *d = &gw_type_of(g, v)->dims[f->in_dim[k]];
-        if (seen && (d->naxes != cut->naxes || memcmp(d->axes, cut->axes, d->naxes) != 0))
-            return false;
-        *cut = *d;
-        seen = true;
-    }
-    return true;
-}
-
-static void cut_dim(gw_dim *d, const gw_dim *cut) {
-    d->naxes = cut->naxes;
-    d->shard = cut->shard;
-    memcpy(d->axes, cut->axes, sizeof d->axes);
-}
-
-/* The dimension of output k that is cut together with factor f, which is not in it: of a factor
- * that groups f (statistics of groups of samples), or that f groups; NULL if there is none. */
-static gw_dim *partner_of(gw_type *t, const gw_signature *sig, const gw_factor *f, int k) {
-    for (int i = 0; i < sig->nfactors; i++) {
-        const gw_factor *p = &sig->factors[i];
-        bool together = (p->with[0] && strncmp(p->with, f->name, sizeof p->with) == 0) ||
-                        (f->with[0] && strncmp(f->with, p->name, sizeof p->name) == 0);
-        if (together && p->out_dim[k] >= 0) return &t->dims[p->out_dim[k]];
-    }
-    return NULL;
-}
-
-static void apply_factor(gw_graph *g, const gw_op *o, const gw_signature *sig, const gw_factor *f,
-                         const gw_dim *cut) {
-    uint32_t mask = 0;
-    for (int a = 0; a < cut->naxes; a++) mask |= 1u << cut->axes[a];
-    for (int k = 0; k < (int)o->nout; k++) {
-        gw_type *t = &g->values.items[gw_op_out(g, o, k)].type;
-        gw_dim *d = f->out_dim[k] >= 0 ? &t->dims[f->out_dim[k]] : partner_of(t, sig, f, k);
-        if (d)
-            cut_dim(d, cut);
-        else
-            t->psum |= mask;
-    }
-}
-
-/* Flat parts through an op that is indifferent to shape: outputs of the same size are flat too, a
- * scalar is a sum over what is cut. */
-static gw_status apply_flat(sharder *s, const gw_op *o, const gw_op *from, gw_diags *dg) {
-    gw_graph *g = s->dst;
-    uint32_t axes = 0;
-    for (int k = 0; k < (int)o->nin; k++)
-        if (gw_op_in(g, o, k) != GW_NONE) axes |= gw_type_of(g, gw_op_in(g, o, k))->flat_axes;
-    if (!axes) return GW_OK;
-    for (int k = 0; k < (int)o->nin; k++) {
-        const gw_type *t = gw_op_in(g, o, k) == GW_NONE ? NULL : gw_type_of(g, gw_op_in(g, o, k));
-        if (t && t->ndim > 0 && t->flat_axes != axes && !gw_op_is(s->src, from, "zeros"))
-            return refuse(s, from, "some operands are flat parts and some are not", dg);
-    }
-    for (int k = 0; k < (int)o->nout; k++) {
-        gw_type *t = &g->values.items[gw_op_out(g, o, k)].type;
-        if (t->ndim > 0) {
-            t->flat = 1;
-            t->flat_axes = axes;
-        } else {
-            t->psum |= axes;
-        }
-    }
-    return GW_OK;
-}
-
-static gw_status apply_partial(sharder *s, const gw_op *o, const gw_op *from, gw_diags *dg) {
-    gw_graph *g = s->dst;
-    if (!(gw_op_def(g, o)->traits & GW_OP_LINEAR)) return GW_OK;
-    uint32_t first = gw_type_of(g, gw_op_in(g, o, 0))->psum;
-    for (int k = 0; k < (int)o->nin; k++)
-        if (gw_op_in(g, o, k) != GW_NONE && !is_accumulator(g, o, k) &&
-            gw_type_of(g, gw_op_in(g, o, k))->psum != first)
-            return refuse(s, from, "a partial sum meets a value that is none", dg);
-    for (int k = 0; k < (int)o->nout; k++) g->values.items[gw_op_out(g, o, k)].type.psum |= first;
-    return GW_OK;
-}
-
-/* Placements of the outputs of op id of dst, whose inputs have theirs. */
-static gw_status place_outputs(sharder *s, gw_oid id, const gw_op *from, gw_diags *dg) {
-    gw_graph *g = s->dst;
-    const gw_op o = g->ops.items[id];
-    GW_TRY(apply_flat(s, &o, from, dg));
-    GW_TRY(apply_partial(s, &o, from, dg));
-    gw_signature sig;
-    gw_op_def(g, &o)->sign(g, &o, &sig);
-    for (int i = 0; i < sig.nfactors; i++) {
-        const gw_factor *f = &sig.factors[i];
-        gw_dim cut;
-        if (!cut_of(g, &o, f, &cut)) return refuse(s, from, "its operands are cut differently", dg);
-        if (cut.naxes && f->kind == GW_FACTOR_WHOLE)
-            return refuse(s, from, "a dimension that must be whole is cut", dg);
-        if (cut.naxes) apply_factor(g, &o, &sig, f, &cut);
-    }
-    for (int k = 0; k < (int)o.nout; k++) { /* an accumulator has its output's placement */
-        int acc = gw_op_accumulator(g, &o, k);
-        if (acc < 0 || gw_op_in(g, &o, acc) == GW_NONE) continue;
-        const gw_type *a = gw_type_of(g, gw_op_in(g, &o, acc)),
-                      *y = gw_type_of(g, gw_op_out(g, &o, k));
-        if (a->psum != y->psum || a->flat_axes != y->flat_axes)
-            return refuse(s, from, "its accumulator has another placement", dg);
-    }
-    return GW_OK;
-}
-
-/* An accumulator's zeros: as its readers need them. Zero is a partial sum of zero. */
-static void place_zeros(sharder *s, gw_vid src, gw_vid v) {
+/* An accumulator of a gradient whose home is fixed beforehand. Zero is a partial sum of zero. */
+static void place_home(gw_sharder *s, gw_vid src, gw_vid v) {
     gw_type *t = &s->dst->values.items[v].type;
-    t->flat = 0;
-    t->flat_axes = 0;
-    t->psum = 0;
-    if (s->zero[src] == ZERO_PARTIAL) t->psum = s->all;
-    if (s->zero[src] == ZERO_HOME && s->opts->layout.zero >= 2) {
+    gw_vid home = s->home[src];
+    if (home != GW_NONE) *t = cut_like_param(s, home, t);
+    if (s->opts->layout.zero >= 2 && home != GW_NONE) {
         make_flat(s, t);
         t->psum = s->replicate;
     }
+}
+
+/* Zeros: those that gradients reach in their homes are placed at once, others by the first op that
+ * adds into them. */
+static void note_zeros(gw_sharder *s, gw_vid src, gw_vid v) {
+    gw_type *t = &s->dst->values.items[v].type;
+    for (int i = 0; i < t->ndim; i++) gw_dim_uncut(&t->dims[i], UINT32_MAX);
+    t->flat = 0;
+    t->flat_axes = 0;
+    t->psum = 0;
+    bool home = s->zero[src] == GW_ZERO_HOME;
+    if (home) place_home(s, src, v);
+    while (s->settled.count <= (int64_t)v) gw_vec_push(&s->settled, true);
+    s->settled.items[v] = home || s->zero[src] == GW_ZERO_PLAIN;
+}
+
+/* Accumulators of the ops made since `first` get the placements of what is added into them. */
+static gw_status settle_accumulators(gw_sharder *s, gw_oid first, gw_diags *dg) {
+    gw_graph *g = s->dst;
+    for (gw_oid i = first; i < (gw_oid)g->ops.count; i++) {
+        const gw_op *o = &g->ops.items[i];
+        for (int k = 0; k < (int)o->nout; k++) {
+            int in = gw_op_accumulator(g, o, k);
+            gw_vid acc = in < 0 ? GW_NONE : gw_op_in(g, o, in);
+            if (acc == GW_NONE) continue;
+            gw_type *a = &g->values.items[acc].type;
+            const gw_type *y = gw_type_of(g, gw_op_out(g, o, k));
+            if ((int64_t)acc < s->settled.count && !s->settled.items[acc]) {
+                *a = *y;
+                s->settled.items[acc] = true;
+            }
+            bool same = a->psum == y->psum && a->flat_axes == y->flat_axes;
+            for (int d = 0; d < a->ndim; d++)
+                same = same && gw_dim_same_cut(&a->dims[d], &y->dims[d]);
+            if (!same) return gw_shard_refuse(s, "its accumulator has another placement", dg);
+        }
+    }
+    return GW_OK;
 }
 
 /* Moves a result's name to its converted value. */
@@ -424,7 +361,7 @@ static void move_name(gw_graph *g, gw_vid from, gw_vid to) {
 }
 
 /* Converts output v of op o, now finished, to its home. */
-static void finish(sharder *s, const gw_op *o, gw_vid v) {
+static void finish(gw_sharder *s, const gw_op *o, gw_vid v) {
     gw_vid x = s->map[v];
     gw_type t = *gw_type_of(s->dst, x);
     if (!t.psum) return;
@@ -433,8 +370,10 @@ static void finish(sharder *s, const gw_op *o, gw_vid v) {
     set_frame(s, o, (gw_phase)o->phase, last_only ? GW_RATE_STEP : (gw_rate)o->rate);
     int zero = s->opts->layout.zero;
     bool gradient = s->gradient[v];
-    bool flat = gradient && zero >= 1;
-    bool passing = gradient && zero >= 2 && !t.flat && s->shard && !last_only;
+    gw_type home = t;
+    make_flat(s, &home);
+    bool flat = gradient && zero >= 1 && home.flat;
+    bool passing = gradient && zero >= 2 && !t.flat && home.flat && !last_only;
     for (gw_vid u = x; passing && u != GW_NONE; u = s->dst->values.items[u].tie)
         s->dst->values.items[u].cause = GW_CAUSE_COMMUNICATION;
     gw_vid y = reduce(s, x, flat, 0, gradient ? s->opts->layout.gradient_wire : 0, zero == 1);
@@ -445,7 +384,7 @@ static void finish(sharder *s, const gw_op *o, gw_vid v) {
 }
 
 /* Weights cast for the whole step are gathered at once, unless parameters are sharded. */
-static void gather_cast(sharder *s, const gw_op *o) {
+static void gather_cast(gw_sharder *s, const gw_op *o) {
     gw_vid v = gw_op_out(s->src, o, 0);
     if (!gw_op_is(s->src, o, "cast") || o->rate != GW_RATE_STEP || s->opts->layout.zero >= 3)
         return;
@@ -458,7 +397,7 @@ static void gather_cast(sharder *s, const gw_op *o) {
 }
 
 /* Weights cast for the whole step wait elsewhere, if parameters do. */
-static void spill_cast(sharder *s, const gw_op *o) {
+static void spill_cast(gw_sharder *s, const gw_op *o) {
     gw_mem mem = s->opts->layout.parameter_mem;
     if (!gw_op_is(s->src, o, "cast") || o->rate != GW_RATE_STEP || mem == GW_MEM_DEVICE) return;
     gw_vid v = gw_op_out(s->src, o, 0), y = s->map[v];
@@ -470,7 +409,7 @@ static void spill_cast(sharder *s, const gw_op *o) {
 }
 
 /* What an optimizer op made of states that lie elsewhere goes back there. */
-static void store_states(sharder *s, const gw_op *o) {
+static void store_states(gw_sharder *s, const gw_op *o) {
     if (!(gw_op_def(s->src, o)->traits & GW_OP_OPTIMIZER)) return;
     for (int k = 0; k < (int)o->nout && s->b.status == GW_OK; k++) {
         gw_vid v = gw_op_out(s->src, o, k), home = s->leaf[gw_value_root(s->src, v)];
@@ -482,7 +421,7 @@ static void store_states(sharder *s, const gw_op *o) {
 }
 
 /* Updated parts of weights whose home is whole, once they are final. */
-static void gather_update(sharder *s, const gw_op *o) {
+static void gather_update(gw_sharder *s, const gw_op *o) {
     if (!(gw_op_def(s->src, o)->traits & GW_OP_OPTIMIZER)) return;
     gw_vid v = gw_op_out(s->src, o, 0), y = s->map[v];
     if (!s->ends[v]) return;
@@ -491,26 +430,67 @@ static void gather_update(sharder *s, const gw_op *o) {
     s->map[v] = gather(s, y, true);
 }
 
-static gw_status place_op(sharder *s, gw_oid i, gw_diags *dg) {
+/* What the placed graph says of results beside their types comes from the graph before. */
+static void inherit(gw_sharder *s, gw_vid from, gw_vid to) {
+    const gw_value *x = &s->src->values.items[from];
+    gw_value *y = &s->dst->values.items[to];
+    y->role = x->role;
+    if (y->tie == GW_NONE) y->cause = x->cause;
+    if (x->name) y->name = gw_graph_intern(s->dst, gw_graph_str(s->src, x->name));
+}
+
+/* Calls the op's rule on its inputs; its outputs are in op.out. */
+static gw_status apply_rule(gw_sharder *s, const gw_op *o, gw_arena *mem, gw_diags *dg) {
+    const gw_opdef *def = gw_op_def(s->src, o);
+    gw_attr *attrs = gw_arena_new(mem, gw_attr, def->nattrs + 1);
+    const gw_type **want = gw_arena_new(mem, const gw_type *, o->nout + 1);
+    gw_type *homes = gw_arena_new(mem, gw_type, o->nout + 1);
+    for (int k = 0; k < def->nattrs; k++) {
+        attrs[k] = gw_op_attr(s->src, o, k);
+        if (def->attrs[k].kind == GW_ATTR_STR)
+            attrs[k].s = gw_graph_intern(s->dst, gw_graph_str(s->src, attrs[k].s));
+    }
+    for (int k = 0; k < (int)o->nout; k++) {
+        gw_vid v = gw_op_out(s->src, o, k);
+        if (s->home[v] == GW_NONE || o->rate == GW_RATE_STEP) continue;
+        homes[k] = cut_like_param(s, s->home[v], gw_type_of(s->src, v));
+        want[k] = &homes[k];
+    }
+    s->op = (gw_sharding){.b = &s->b,
+                          .src = s->src,
+                          .op = o,
+                          .nin = o->nin,
+                          .nout = o->nout,
+                          .in = s->op.in,
+                          .out = gw_arena_new(mem, gw_vid, o->nout + 1),
+                          .attrs = attrs,
+                          .axes = &s->axes,
+                          .want = want,
+                          .by_signature = gw_shard_by_signature,
+                          .convert = gw_shard_convert};
+    set_frame(s, o, (gw_phase)o->phase, (gw_rate)o->rate);
+    GW_TRY(def->shard(&s->op, dg));
+    return s->b.status;
+}
+
+static gw_status place_op(gw_sharder *s, gw_oid i, gw_arena *mem, gw_diags *dg) {
     const gw_op *o = &s->src->ops.items[i];
-    gw_vid *now = gw_mem_alloc(sizeof(gw_vid) * 2 * ((size_t)o->nin + 1)), *kept = now + o->nin;
+    gw_vid *now = gw_arena_new(mem, gw_vid, o->nin + 1);
     for (int k = 0; k < (int)o->nin; k++)
         now[k] = gw_op_in(s->src, o, k) == GW_NONE ? GW_NONE : take_input(s, o, k);
-    for (int k = 0; k < (int)o->nin; k++) {
-        gw_vid v = gw_op_in(s->src, o, k);
-        if (v == GW_NONE) continue;
-        kept[k] = s->map[v];
-        s->map[v] = now[k];
+    GW_TRY(s->b.status);
+    gw_oid first = (gw_oid)s->dst->ops.count;
+    s->op.in = now;
+    s->op.op = o;
+    GW_TRY(apply_rule(s, o, mem, dg));
+    for (int k = 0; k < (int)o->nout; k++) {
+        gw_vid v = gw_op_out(s->src, o, k);
+        s->map[v] = s->op.out[k];
+        inherit(s, v, s->map[v]);
     }
-    gw_status st = s->b.status;
-    gw_oid id = st == GW_OK ? gw_graph_copy_op(s->dst, s->src, i, s->map) : 0;
-    for (int k = (int)o->nin; k-- > 0;) /* backwards: an input may stand twice */
-        if (gw_op_in(s->src, o, k) != GW_NONE) s->map[gw_op_in(s->src, o, k)] = kept[k];
-    gw_mem_free(now);
-    GW_TRY(st);
-    GW_TRY(place_outputs(s, id, o, dg));
-    if (gw_op_is(s->src, o, "zeros"))
-        place_zeros(s, gw_op_out(s->src, o, 0), gw_op_out(s->dst, &s->dst->ops.items[id], 0));
+    if (gw_op_is(s->src, o, "zeros") || gw_op_is(s->src, o, "blank"))
+        note_zeros(s, gw_op_out(s->src, o, 0), s->map[gw_op_out(s->src, o, 0)]);
+    GW_TRY(settle_accumulators(s, first, dg));
     for (int k = 0; k < (int)o->nout; k++)
         if (s->finished[gw_op_out(s->src, o, k)]) finish(s, o, gw_op_out(s->src, o, k));
     gather_cast(s, o);
@@ -522,28 +502,8 @@ static gw_status place_op(sharder *s, gw_oid i, gw_diags *dg) {
 
 /* ---- the pass ---- */
 
-static gw_status check_mesh(sharder *s, gw_diags *dg) {
-    const gw_mesh *m = &s->src->mesh;
-    for (int a = 0; a < m->naxes; a++)
-        if (!(s->all >> a & 1u))
-            return GW_FAIL(dg, GW_ERR_UNSUPPORTED, "shard-axis",
-                           "the mesh has the sub-axis %s; this build lays a step over dp and "
-                           "dp_replicate",
-                           m->axes[a].name);
-    int64_t n = gw_mesh_ranks(m);
-    for (int64_t v = 0; v < s->src->values.count; v++) {
-        const gw_value *x = &s->src->values.items[v];
-        int i = x->def == GW_NONE && x->role == GW_ROLE_INPUT ? gw_type_find(&x->type, "b") : -1;
-        if (i >= 0 && x->type.dims[i].size % n != 0)
-            return GW_FAIL(dg, GW_ERR_CONFIG, "shard-batch",
-                           "a micro-batch of %lld samples does not divide over %lld ranks",
-                           (long long)x->type.dims[i].size, (long long)n);
-    }
-    return GW_OK;
-}
-
 /* The most minor sub-axes of `dp` whose product is layout.secondary. */
-static gw_status find_inner(sharder *s, gw_diags *dg) {
+static gw_status find_inner(gw_sharder *s, gw_diags *dg) {
     int64_t want = s->opts->layout.secondary, n = 1;
     if (want == 0 || !s->opts->train) return GW_OK;
     gw_diag *d = NULL;
@@ -582,7 +542,7 @@ static gw_status wrong_offload(gw_diags *dg, const char *what, const char *fix) 
     return GW_ERR_CONFIG;
 }
 
-static gw_status check_offload(const sharder *s, gw_diags *dg) {
+static gw_status check_offload(const gw_sharder *s, gw_diags *dg) {
     const gw_compile_opts *o = s->opts;
     const gw_layout_opts *l = &o->layout;
     if (l->parameter_mem != GW_MEM_DEVICE && l->zero < 3)
@@ -605,17 +565,23 @@ static gw_status check_offload(const sharder *s, gw_diags *dg) {
     return GW_OK;
 }
 
-static gw_status shard(sharder *s, gw_diags *dg) {
-    GW_TRY(check_mesh(s, dg));
+static gw_status shard(gw_sharder *s, gw_arena *mem, gw_diags *dg) {
+    GW_TRY(gw_shard_find_axes(s, dg));
     GW_TRY(find_inner(s, dg));
     GW_TRY(check_offload(s, dg));
     for (int64_t i = 0; i < s->src->states.count; i++) s->ends[s->src->states.items[i].end] = true;
-    for (int64_t i = 0; i < s->src->ops.count; i++) look_at_op(s, &s->src->ops.items[i]);
     for (int64_t v = 0; v < s->src->values.count; v++) {
-        s->map[v] = s->second[v] = s->whole[FORWARD][v] = s->whole[BACKWARD][v] = GW_NONE;
+        s->state_of[v] = s->home[v] = GW_NONE;
+        s->weight[v] = s->src->values.items[v].role == GW_ROLE_PARAM;
+    }
+    for (int64_t i = 0; i < s->src->ops.count; i++) look_at_op(s, &s->src->ops.items[i]);
+    find_homes(s);
+    for (int64_t v = 0; v < s->src->values.count; v++) {
+        s->map[v] = s->second[v] = s->whole[GW_SHARD_FORWARD][v] = s->whole[GW_SHARD_BACKWARD][v] =
+            GW_NONE;
         if (s->src->values.items[v].def == GW_NONE) place_leaf(s, (gw_vid)v);
     }
-    for (gw_oid i = 0; i < (gw_oid)s->src->ops.count; i++) GW_TRY(place_op(s, i, dg));
+    for (gw_oid i = 0; i < (gw_oid)s->src->ops.count; i++) GW_TRY(place_op(s, i, mem, dg));
     for (int64_t i = 0; i < s->src->states.count; i++) {
         const gw_state *t = &s->src->states.items[i];
         gw_graph_add_state(s->dst, s->leaf[t->start], s->map[t->end]);
@@ -633,27 +599,29 @@ gw_status gw_pass_shard(gw_graph *dst, const gw_graph *src, const gw_compile_opt
         return GW_OK;
     }
     gw_arena mem = {0};
-    sharder s = {.src = src, .dst = dst, .opts = opts};
+    gw_sharder s = {.src = src, .dst = dst, .opts = opts};
     gw_graph_init(dst, src->table);
     dst->mesh = src->mesh;
     dst->micro_batches = src->micro_batches;
     gw_builder_init(&s.b, dst, dg);
-    s.shard = gw_mesh_group(&src->mesh, "dp");
-    s.replicate = gw_mesh_group(&src->mesh, "dp_replicate");
-    s.all = s.shard | s.replicate;
     int64_t n = src->values.count;
     s.map = gw_arena_new(&mem, gw_vid, n);
     s.leaf = gw_arena_new(&mem, gw_vid, n);
-    s.whole[FORWARD] = gw_arena_new(&mem, gw_vid, n);
-    s.whole[BACKWARD] = gw_arena_new(&mem, gw_vid, n);
+    s.whole[GW_SHARD_FORWARD] = gw_arena_new(&mem, gw_vid, n);
+    s.whole[GW_SHARD_BACKWARD] = gw_arena_new(&mem, gw_vid, n);
     s.second = gw_arena_new(&mem, gw_vid, n);
     s.finished = gw_arena_new(&mem, bool, n);
     s.updated = gw_arena_new(&mem, bool, n);
     s.ends = gw_arena_new(&mem, bool, n);
-    s.optimizer_state = gw_arena_new(&mem, bool, n);
+    s.weight = gw_arena_new(&mem, bool, n);
+    s.state_of = gw_arena_new(&mem, gw_vid, n);
+    s.home = gw_arena_new(&mem, gw_vid, n);
     s.gradient = gw_arena_new(&mem, bool, n);
     s.zero = gw_arena_new(&mem, uint8_t, n);
-    gw_status st = shard(&s, dg);
+    gw_status st = shard(&s, &mem, dg);
+    gw_imap_release(&s.index);
+    gw_vec_release(&s.settled);
+    gw_vec_release(&s.converted);
     gw_arena_release(&mem);
     if (st != GW_OK) gw_graph_release(dst);
     return st;

@@ -6,8 +6,9 @@
 //                     zeroed (when the step has more than one micro-batch)
 //   in the loop       the forward and backward ops, each weight gradient adding into its
 //                     accumulator
-//   after the loop    sum of squares of every gradient, their sum, norm and clip factor, then one
-//                     optimizer op a parameter, tied to the bytes it updates
+//   after the loop    what the model does once a step; sum of squares of every gradient, their sum,
+//                     norm and clip factor, then one optimizer op a parameter, tied to the bytes it
+//                     updates
 //
 // Where gradients are reduced over ranks in each micro-batch (layout.reduce_each), a parameter's
 // gradient is finished within the micro-batch and an `accumulate` op adds it to the accumulator,
@@ -135,12 +136,22 @@ static void zero_accumulators(frame *f) {
     gw_builder_leave(&f->b);
 }
 
-/* A scalar accumulator for a value named `name` that an accumulating op of the loop defines (the
- * loss). */
-static gw_vid zero_scalar(frame *f, gw_vid like) {
-    gw_attr to = attr_dtype((gw_dtype)gw_type_of(f->src, like)->dtype);
-    gw_vid in[1] = {f->lr};
-    gw_vid z = gw_build(&f->b, "zeros", in, 1, &to, NULL);
+/* An accumulator for a named result that an accumulating op of the loop defines: a scalar (the
+ * loss), or a vector (the load of experts). */
+static gw_vid zero_result(frame *f, gw_vid like) {
+    const gw_type *t = gw_type_of(f->src, like);
+    gw_attr a[GW_MAX_ATTRS] = {attr_dtype((gw_dtype)t->dtype)};
+    gw_vid in[1] = {f->lr}, z;
+    if (t->ndim == 0) {
+        z = gw_build(&f->b, "zeros", in, 1, a, NULL);
+    } else {
+        gw_attr dim = {0};
+        dim.s = gw_graph_intern(f->dst, t->dims[0].name);
+        gw_attrs_set(f->dst->table, "blank", a, "dtype", attr_dtype((gw_dtype)t->dtype));
+        gw_attrs_set(f->dst->table, "blank", a, "size", (gw_attr){.i = t->dims[0].size});
+        gw_attrs_set(f->dst->table, "blank", a, "dim", dim);
+        z = gw_build(&f->b, "blank", NULL, 0, a, NULL);
+    }
     set_role(f->dst, z, GW_ROLE_TEMP, GW_CAUSE_ACTIVATIONS);
     return z;
 }
@@ -194,6 +205,7 @@ static gw_status copy_loop(frame *f, gw_diags *dg) {
     const gw_graph *s = f->src;
     count_gradients(f);
     for (gw_oid i = 0; i < (gw_oid)s->ops.count; i++) {
+        if (s->ops.items[i].rate == GW_RATE_STEP) continue;
         gw_oid o = gw_graph_copy_op(f->dst, s, i, f->map);
         for (int k = 0; k < (int)s->ops.items[i].nout; k++) {
             gw_vid sv = gw_op_out(s, &s->ops.items[i], k);
@@ -206,8 +218,8 @@ static gw_status copy_loop(frame *f, gw_diags *dg) {
     return GW_OK;
 }
 
-/* Named results of the loop (the loss) are sums over micro-batches: their accumulators stand before
- * it. */
+/* Named results of the loop (losses, loads) are sums over micro-batches: their accumulators stand
+ * before it. */
 static gw_status prepare_sums(frame *f, gw_vid *sum_of, gw_diags *dg) {
     const gw_graph *s = f->src;
     for (int64_t v = 0; v < s->values.count; v++) {
@@ -218,8 +230,8 @@ static gw_status prepare_sums(frame *f, gw_vid *sum_of, gw_diags *dg) {
             return GW_FAIL(dg, GW_ERR_UNSUPPORTED, "no-accumulate",
                            "the named result '%s' cannot be summed over micro-batches",
                            gw_graph_str(s, x->name));
-        if (x->type.ndim != 0) gw_panic("a named result that is not a scalar in a training step");
-        sum_of[v] = zero_scalar(f, (gw_vid)v);
+        if (x->type.ndim > 1) gw_panic("a named result of a training step is a matrix");
+        sum_of[v] = zero_result(f, (gw_vid)v);
     }
     return GW_OK;
 }
@@ -407,6 +419,14 @@ static void carry_states(frame *f, gw_arena *mem) {
     gw_builder_leave(&f->b);
 }
 
+/* What the model does once a step (a bias moves against the load) follows the loop: forward and
+ * backward, what is recomputed included, read its state as it was. */
+static void copy_step_ops(frame *f) {
+    const gw_graph *s = f->src;
+    for (gw_oid i = 0; i < (gw_oid)s->ops.count; i++)
+        if (s->ops.items[i].rate == GW_RATE_STEP) (void)gw_graph_copy_op(f->dst, s, i, f->map);
+}
+
 static void commit_states(frame *f, gw_vid ok) {
     const gw_graph *s = f->src;
     gw_builder_enter(&f->b, "state");
@@ -485,6 +505,7 @@ static gw_status build_frame(frame *f, gw_arena *mem, gw_diags *dg) {
     }
     GW_TRY(copy_loop(f, dg));
     if (many) wire_sums(f, sum_of);
+    copy_step_ops(f);
     emit_optimizer(f, mem);
     return f->b.status;
 }

@@ -45,6 +45,15 @@ static json_t *model_json(const gw_ledger *l) {
     put_int(o, "ffn", m->ffn);
     put_int(o, "vocab", m->vocab);
     put(o, "tie_embeddings", json_boolean(m->tie));
+    if (m->moe.experts == 0) return o;
+    json_t *e = json_object();
+    put_int(e, "experts", m->moe.experts);
+    put_int(e, "top", m->moe.top);
+    put_int(e, "ffn", m->moe.ffn);
+    put_int(e, "shared", m->moe.shared);
+    put_int(e, "dense_layers", m->moe.dense_layers);
+    put_int(e, "choice_biases", gw_model_count_biases(m));
+    put(o, "moe", e);
     return o;
 }
 
@@ -291,6 +300,7 @@ json_t *gw_plan_json(const gw_ledger *l) {
     json_t *o = json_object();
     put(o, "model", model_json(l));
     put_int(o, "params", l->params);
+    put_int(o, "active_params", l->active_params);
     put_int(o, "ranks", l->ranks);
     put_int(o, "micro_batch", l->micro_batch);
     put_int(o, "seq_len", l->seq);

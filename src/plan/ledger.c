@@ -74,7 +74,9 @@ void gw_ledger_init(gw_ledger *l, const gw_ledger_input *in) {
               in->report->place.arena_bytes[GW_MEM_DEVICE]);
     l->model = *in->model;
     read_sizes(l, in->program);
-    l->matrix_params = l->params - gw_model_count_embedding(in->model);
+    int64_t idle = gw_model_count(in->model) - gw_model_count_active(in->model);
+    l->active_params = l->params - idle;
+    l->matrix_params = l->active_params - gw_model_count_embedding(in->model);
     l->recomputed_ops = in->report->recomputed_ops;
     l->fixed = in->fixed;
     l->fixed.runtime_bytes += metadata_bytes(in->program);

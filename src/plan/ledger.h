@@ -119,7 +119,8 @@ typedef struct gw_ledger {
     /* sizes */
     gw_model model;
     int64_t params;        /* elements of the program's parameters */
-    int64_t matrix_params; /* without lookup tables */
+    int64_t active_params; /* of these, what one token goes through: not all experts */
+    int64_t matrix_params; /* active ones, without lookup tables */
     int64_t ranks;
     int64_t micro_batch, seq; /* sequences of a rank, tokens; images, and 1 */
     int64_t micro_batches;    /* in a step */

@@ -69,6 +69,27 @@ static void print_batch_dependence(const gw_ledger *l, FILE *out) {
                 (long long)l->micro_batches, (long long)all, (long long)(all * l->micro_batches));
 }
 
+static void print_experts(const gw_ledger *l, FILE *out) {
+    const gw_moe *e = &l->model.moe;
+    const gw_mla *a = &l->model.mla;
+    if (a->kv_rank > 0)
+        fprintf(out,
+                "latent attention  ranks %lld (q) and %lld (k, v); heads of %lld + %lld with "
+                "rotation, values of %lld\n",
+                (long long)a->q_rank, (long long)a->kv_rank, (long long)a->nope, (long long)a->rope,
+                (long long)a->v);
+    if (e->experts == 0) return;
+    fprintf(out, "experts           %lld of ffn %lld, a token goes to %lld", (long long)e->experts,
+            (long long)e->ffn, (long long)e->top);
+    if (e->groups > 1)
+        fprintf(out, " in %lld of %lld groups", (long long)e->group_limit, (long long)e->groups);
+    if (e->shared > 0) fprintf(out, "; %lld shared", (long long)e->shared);
+    if (e->dense_layers > 0)
+        fprintf(out, "; the first %lld layer%s without", (long long)e->dense_layers,
+                S(e->dense_layers));
+    fprintf(out, "\n");
+}
+
 static void print_sizes(const gw_ledger *l, const char *name, FILE *out) {
     const gw_model *m = &l->model;
     if (m->family == GW_FAMILY_RESNET) {
@@ -81,8 +102,16 @@ static void print_sizes(const gw_ledger *l, const char *name, FILE *out) {
         name, gw_family_name(m->family), (long long)m->layers, S(m->layers), (long long)m->hidden,
         (long long)m->heads, S(m->heads), (long long)m->kv_heads, (long long)m->head_dim,
         (long long)m->ffn, COUNT(m->vocab));
+    print_experts(l, out);
     fprintf(out, "parameters        %s%s\n", COUNT(l->params),
             m->tie ? ", the head is the embedding" : "");
+    int64_t biases = gw_model_count_biases(m);
+    if (l->active_params < l->params)
+        fprintf(out, "                  of these a token goes through %s\n",
+                COUNT(l->active_params));
+    if (biases > 0)
+        fprintf(out, "                  and %s biases of routers' choice, as published: %s\n",
+                COUNT(biases), COUNT(l->params + biases));
     char ranks[48] = "";
     if (l->ranks > 1) snprintf(ranks, sizeof ranks, " × %lld ranks", (long long)l->ranks);
     fprintf(out,
@@ -236,7 +265,9 @@ static void print_waterfall(const gw_ledger *l, bool all, FILE *out) {
 static void print_formula(const gw_ledger *l, double linear, FILE *out) {
     const gw_ledger_flops *f = &l->flops;
     fprintf(out, "  6 × %s params%s × %s token%s = %sFLOP\n", COUNT(l->matrix_params),
-            l->matrix_params < l->params ? " (without lookup tables)" : "",
+            l->active_params < l->params   ? " (a token's, without lookup tables)"
+            : l->matrix_params < l->params ? " (without lookup tables)"
+                                           : "",
             COUNT(l->tokens_per_step / l->ranks), S(l->tokens_per_step / l->ranks), FLOPS(linear));
     fprintf(out, "  attention over the keys a causal mask shows: %sFLOP; over all keys: %sFLOP\n",
             FLOPS(f->model - linear), FLOPS(f->model_full_attention - linear));

@@ -26,7 +26,7 @@ static void read_model_flops(gw_ledger *l) {
     l->flops.model = gw_model_flops_per_token(m, l->seq, false) * tokens;
     l->flops.model_full_attention = gw_model_flops_per_token(m, l->seq, true) * tokens;
     double lhs = (double)m->layers * (double)(m->heads * m->head_dim) * (double)l->seq;
-    l->flops.n6 = 6.0 * (double)l->params * tokens;
+    l->flops.n6 = 6.0 * (double)l->active_params * tokens;
     l->flops.n6_causal = l->flops.n6 + 6.0 * lhs * tokens;
     l->flops.n6_full = l->flops.n6 + 12.0 * lhs * tokens;
 }

@@ -27,12 +27,14 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/clock.h" /* gw_clock_ns */
-#include "base/map.h"   /* gw_smap */
-#include "base/num.h"   /* gw_bf16 */
-#include "base/panic.h" /* gw_panic, GW_ASSERT */
-#include "pass/pass.h"  /* gw_lives, gw_graph_loop */
-#include "run/memory.h" /* gw_region */
+#include "base/clock.h"       /* gw_clock_ns */
+#include "base/fp8.h"         /* gw_f8e4m3_to_f32 */
+#include "base/map.h"         /* gw_smap */
+#include "base/num.h"         /* gw_bf16 */
+#include "base/panic.h"       /* gw_panic, GW_ASSERT */
+#include "pass/pass.h"        /* gw_lives, gw_graph_loop */
+#include "run/exec_experts.h" /* gw_op_is_experts_ep */
+#include "run/memory.h"       /* gw_region */
 
 /* What an op is to the loop over ops. */
 typedef enum op_kind {
@@ -136,9 +138,10 @@ static gw_status bind_params(gw_exec *x, const gw_exec *from, gw_diags *dg) {
             return GW_FAIL(dg, GW_ERR_CONFIG, "exec-param",
                            "the other program has no parameter '%s'", name);
         const gw_type *a = &p->type, *b = gw_type_of(&from->g, src);
-        if (a->dtype != b->dtype || a->flat != b->flat || a->flat_axes != b->flat_axes ||
-            !gw_type_same_dims(a, b))
-            gw_panic("parameter '%s' has another type in the other program", name);
+        bool same = a->dtype == b->dtype && a->flat == b->flat && a->flat_axes == b->flat_axes &&
+                    gw_type_same_dims(a, b);
+        for (int i = 0; same && i < a->ndim; i++) same = gw_dim_same_cut(&a->dims[i], &b->dims[i]);
+        if (!same) gw_panic("parameter '%s' has another type in the other program", name);
         x->param[v] = gw_exec_ptr(from, src);
     }
     return GW_OK;
@@ -259,11 +262,7 @@ static void bind_bucket(gw_exec *x, gw_oid i) {
         return;
     }
     x->ops[i].what = OP_COLLECTIVE;
-    for (int p = 0; p < k->coll.nparts; p++) {
-        const gw_op *o = &x->g.ops.items[k->ops[p]];
-        k->parts[p].src = gw_exec_ptr(x, gw_op_in(&x->g, o, 0));
-        k->parts[p].dst = gw_exec_ptr(x, gw_op_out(&x->g, o, 0));
-    }
+    gw_bucket_bind(k, &x->g, bind_ptr, x, x->ops[i].args.work);
 }
 
 /* The executor's loop treats it; a kernel is left out. */
@@ -288,12 +287,9 @@ static gw_status check_workspace(const gw_exec *x, const gw_exec_opts *o, gw_oid
                                  const gw_kernel *k) {
     const gw_op *op = &x->g.ops.items[i];
     int64_t need = k->workspace(&x->g, op, &o->machine);
-    if (x->ops[i].what == OP_COLLECTIVE) {
-        const gw_coll *c = &x->buckets.items[x->buckets.of[i]].coll;
-        gw_coll_machine group =
-            gw_exec_group_machine(gw_comm_machine(x->comm), &x->g.mesh, c->axes);
-        need = gw_coll_scratch_bytes(c, &group);
-    }
+    if (x->ops[i].what == OP_COLLECTIVE)
+        need = gw_bucket_work_bytes(&x->buckets.items[x->buckets.of[i]], &x->g.mesh,
+                                    gw_comm_machine(x->comm));
     if (need <= x->ops[i].args.work_bytes) return GW_OK;
     gw_panic("%s of %s has less workspace than its kernel %s needs: the program was placed for "
              "another machine",
@@ -316,6 +312,8 @@ static gw_status prepare_ops(gw_exec *x, const gw_exec_opts *o, gw_diags *dg) {
         const gw_kernel *k = &gw_kernel_comm;
         if (!is_special(x, i)) k = gw_kernel_choose(&x->g, op, &o->machine);
         if (b->what == OP_COPY) k = &gw_kernel_copy;
+        bool exchanged = gw_op_is_experts_ep(&x->g, op);
+        if (exchanged) k = gw_experts_ep_kernel(&o->machine);
         GW_TRY(check_workspace(x, o, i, k));
         gw_status st = k->prepare(&b->args, &x->mem, &b->state, dg);
         if (st != GW_OK) {
@@ -323,6 +321,7 @@ static gw_status prepare_ops(gw_exec *x, const gw_exec_opts *o, gw_diags *dg) {
                           gw_graph_str(&x->g, op->scope));
             return st;
         }
+        if (exchanged) gw_experts_ep_join(b->state, x->comm);
         b->kernel = k;
     }
     return GW_OK;
@@ -433,8 +432,8 @@ static gw_status launch(gw_exec *x, gw_oid i, gw_diags *dg) {
     case OP_NOTHING: return GW_OK;
     case OP_COPY: gw_copier_issue(x->copier, i); return GW_OK;
     case OP_COLLECTIVE:
-        return gw_coll_run(x->comm, &x->buckets.items[x->buckets.of[i]].coll, b->args.work,
-                           x->threads, dg);
+        return gw_bucket_run(x->comm, &x->buckets.items[x->buckets.of[i]], b->args.work, x->threads,
+                             dg);
     case OP_KERNEL: break;
     }
     return b->kernel->launch(b->state, &b->args, dg);
@@ -502,6 +501,8 @@ static bool finite_tensor(const gw_tensor *t) {
         case GW_BF16: f = gw_bf16_to_f32(((const gw_bf16 *)t->data)[i]); break;
         case GW_F16: f = gw_fp16_to_f32(((const gw_fp16 *)t->data)[i]); break;
         case GW_F64: f = isfinite(((const double *)t->data)[i]) ? 0 : NAN; break;
+        case GW_F8E4M3: f = gw_f8e4m3_to_f32(((const gw_f8e4m3 *)t->data)[i]); break;
+        case GW_F8E5M2: f = gw_f8e5m2_to_f32(((const gw_f8e5m2 *)t->data)[i]); break;
         case GW_I32:
         case GW_I64:
         case GW_U8:
@@ -577,3 +578,4 @@ int64_t gw_exec_op_start_ns(const gw_exec *x, gw_oid o) {
 }
 
 const gw_kernel *gw_exec_kernel(const gw_exec *x, gw_oid o) { return x->ops[o].kernel; }
+const void *gw_exec_op_state(const gw_exec *x, gw_oid o) { return x->ops[o].state; }

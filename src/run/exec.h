@@ -93,6 +93,8 @@ void *gw_exec_temporaries(const gw_exec *x, int64_t *bytes);
 int64_t gw_exec_op_ns(const gw_exec *x, gw_oid o);
 int64_t gw_exec_op_start_ns(const gw_exec *x, gw_oid o);
 const gw_kernel *gw_exec_kernel(const gw_exec *x, gw_oid o);
+/* What its prepare made: of experts_ep, for gw_experts_ep_seen. */
+const void *gw_exec_op_state(const gw_exec *x, gw_oid o);
 /* The fused collectives of the program. */
 const gw_buckets *gw_exec_buckets(const gw_exec *x);
 /* What copies between memory kinds; NULL where the program has no such copies. A value on disk is

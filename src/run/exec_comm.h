@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The collectives of a program as src/comm takes them: buckets fused, groups named, sizes local.
 //
-// Pure: for the executor, which binds them, and for the plan, which counts them.
+// Reading them is pure: for the executor, which binds and runs them, and for the plan, which counts
+// them.
 #ifndef GW_RUN_EXEC_COMM_H
 #define GW_RUN_EXEC_COMM_H
 
@@ -16,12 +17,31 @@ typedef struct gw_exec_facts {
     gw_coll_machine comm; /* of all ranks; per_host <= 0: all on one host */
 } gw_exec_facts;
 
+/* Where a part of a collective lies: elements behind the first of an op's input and output. */
+typedef struct gw_coll_place {
+    int op; /* index into gw_bucket.ops */
+    int64_t src, dst;
+} gw_coll_place;
+
+/* An all-to-all takes and gives the blocks of each rank together. Where they lie in rows, row after
+ * row and in each row block after block, they are copied through workspace: before it (from the
+ * input) or after it (to the output). Elements; n == 0: nothing is copied. */
+typedef struct gw_coll_pack {
+    int64_t outer, n, rows, block; /* [outer][rows][n][block] <-> [outer][n][rows][block] */
+    bool before;
+} gw_coll_pack;
+
 /* Collectives that run as one, at the last of them. */
 typedef struct gw_bucket {
     gw_coll coll; /* algorithm: never empty; parts without addresses until an executor binds them */
-    gw_coll_part *parts; /* coll.parts, to be written */
-    gw_oid *ops;         /* [coll.nparts], in program order */
-    gw_oid launch;       /* the last of ops */
+    gw_coll_part *parts;   /* coll.parts, to be written */
+    gw_coll_place *places; /* [coll.nparts] */
+    gw_coll_pack pack;
+    gw_oid *ops; /* [nops], in program order */
+    int nops;
+    gw_oid launch; /* the last of ops */
+    const void *pack_src;
+    void *pack_dst; /* bound: what is copied from or to */
 } gw_bucket;
 
 typedef struct gw_buckets {
@@ -36,17 +56,26 @@ void gw_buckets_of(gw_buckets *b, const gw_graph *g, int64_t rank, const gw_coll
                    gw_arena *a);
 
 bool gw_op_is_collective(const gw_graph *g, const gw_op *o);
-/* The collective that ops[0..n) are together; parts has n entries. algorithm is NULL where the
- * program leaves it open; scope is that of the first op. */
-gw_coll gw_exec_coll(const gw_graph *g, const gw_oid *ops, int n, int64_t rank,
-                     gw_coll_part *parts);
+/* The collective that ops[0..n) are together, its parts in `a`: one for each op, or one (of a
+ * zigzag two) for each row of the dimensions before the one that is gathered, scattered or
+ * exchanged. algorithm is NULL where the program leaves it open; scope is that of the first op. */
+gw_coll gw_exec_coll(const gw_graph *g, const gw_oid *ops, int n, int64_t rank, gw_arena *a);
+/* Gives the bucket its addresses; ptr(user, v) is where value v lies, work its workspace. */
+void gw_bucket_bind(gw_bucket *b, const gw_graph *g, void *(*ptr)(void *user, gw_vid v), void *user,
+                    void *work);
+/* Bytes of workspace it needs: for copies, and for the algorithm on machine m (of all ranks). */
+int64_t gw_bucket_work_bytes(const gw_bucket *b, const gw_mesh *mesh, const gw_coll_machine *m);
+/* Runs a bound bucket; blocks. Allocates nothing. */
+GW_WARN_UNUSED gw_status gw_bucket_run(gw_comm *c, const gw_bucket *b, void *work, int threads,
+                                       gw_diags *dg);
 /* The machine as a group on these axes sees it. */
 gw_coll_machine gw_exec_group_machine(const gw_coll_machine *m, const gw_mesh *mesh, uint32_t axes);
 /* Place of `rank` in its group on these axes. */
 int64_t gw_exec_group_rank(const gw_mesh *mesh, uint32_t axes, int64_t rank);
 
 /* Bytes that `rank` sends in one step of a program (or one run of the loop of a forward program),
- * by kind. */
+ * by kind. Exact, but for rows of experts (all-to-all), which are counted as if their load were
+ * even. */
 void gw_exec_traffic(const gw_graph *g, int64_t rank, const gw_coll_machine *m,
                      gw_coll_traffic out[GW_COLL_KIND_COUNT]);
 

@@ -27,21 +27,22 @@ typedef struct gw_box {
     int64_t start[GW_MAX_DIMS], size[GW_MAX_DIMS];
 } gw_box;
 
-/* A tensor, or this rank's part of one, dense and row-major at `data`: a box, or a run of elements
- * of the flattened tensor. */
+/* A tensor, or this rank's part of one, dense and row-major at `data`: a box, or what a placement
+ * leaves a rank. */
 typedef struct gw_ckpt_tensor {
     const char *name;
     gw_dtype dtype;
     int ndim;
     int64_t dims[GW_MAX_DIMS]; /* of the whole tensor */
-    gw_box box;                /* what stands at `data`; of a flat one, the whole */
+    gw_box box;                /* what stands at `data`; of one in parts, the whole */
     void *data;
-    bool flat;
-    int64_t first, count; /* flat: elements [first, first + count) */
+    const gw_type *parts; /* NULL, or the type by which the ranks of `mesh` have parts */
+    const gw_mesh *mesh;
+    int64_t rank;
 } gw_ckpt_tensor;
 
-/* Where a save takes a flat tensor's elements from: all of them, row-major, valid until the next
- * call. Called once for each flat tensor, in order. */
+/* Where a save takes the elements of a tensor in parts from: all of them, row-major, valid until
+ * the next call. Called once for each such tensor, in order. */
 typedef struct gw_ckpt_source {
     gw_status (*whole)(void *user, int tensor, const void **elements, gw_diags *dg);
     void *user;
@@ -115,7 +116,7 @@ typedef struct gw_ckpt_list {
  * one is moved aside to NAME.replaced-N, never overwritten. Holds no copy of the tensors. */
 GW_WARN_UNUSED gw_status gw_checkpoint_save(const char *run_dir, const gw_ckpt_meta *meta,
                                             const gw_ckpt_tensor *tensors, int n, gw_diags *dg);
-/* The same where some tensors are flat parts; `source` may be NULL where none is. What is written
+/* The same where some tensors are in parts; `source` may be NULL where none is. What is written
  * is the same file as one rank's. */
 GW_WARN_UNUSED gw_status gw_checkpoint_save_from(const char *run_dir, const gw_ckpt_meta *meta,
                                                  const gw_ckpt_tensor *tensors, int n,

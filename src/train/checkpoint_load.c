@@ -380,15 +380,23 @@ static gw_status read_verified(load *l, const gw_ckpt_entry_tensor *t, const gw_
     return GW_ERR_FORMAT;
 }
 
-/* The part of a chunk that a flat target holds; the whole chunk is read, for its hash. */
-static gw_status take_run(load *l, const gw_ckpt_entry_tensor *t, const gw_ckpt_chunk *c,
-                          const gw_ckpt_tensor *to, int64_t *covered) {
-    if (to->count == 0) return GW_OK;
+/* Elements that a target in parts holds. */
+static int64_t held_elems(const gw_ckpt_tensor *to) {
+    return gw_type_local_elems(to->parts, to->mesh, to->rank);
+}
+
+/* The elements of a chunk that a target in parts holds; the whole chunk is read, for its hash. */
+static gw_status take_parts(load *l, const gw_ckpt_entry_tensor *t, const gw_ckpt_chunk *c,
+                            const gw_ckpt_tensor *to, int64_t *covered) {
+    if (held_elems(to) == 0) return GW_OK;
+    int64_t bytes = gw_dtype_bits(t->dtype) / 8, global, local, count;
     char *aside = gw_mem_alloc((size_t)c->bytes + 1);
     gw_status st = read_verified(l, t, c, aside);
-    if (st == GW_OK)
-        *covered += gw_box_copy_run(to->data, to->first, to->count, t->dims, aside, &c->box,
-                                    gw_dtype_bits(t->dtype) / 8);
+    gw_held w;
+    gw_held_begin(&w, to->parts, to->mesh, to->rank);
+    while (st == GW_OK && gw_held_next(&w, &global, &local, &count))
+        *covered += gw_box_copy_run((char *)to->data + local * bytes, global, count, t->dims, aside,
+                                    &c->box, bytes);
     gw_mem_free(aside);
     return st;
 }
@@ -396,7 +404,7 @@ static gw_status take_run(load *l, const gw_ckpt_entry_tensor *t, const gw_ckpt_
 static gw_status take_chunk(load *l, const gw_ckpt_entry_tensor *t, const gw_ckpt_chunk *c,
                             const gw_ckpt_tensor *to, int64_t *covered) {
     gw_box part;
-    if (to->flat) return take_run(l, t, c, to, covered);
+    if (to->parts) return take_parts(l, t, c, to, covered);
     if (!gw_box_meet(&c->box, &to->box, &part)) return GW_OK;
     *covered += gw_box_elems(&part);
     if (gw_box_equal(&c->box, &to->box)) return read_verified(l, t, c, to->data);
@@ -431,7 +439,7 @@ static gw_status load_one(load *l, const gw_ckpt_entry_tensor *t, const gw_ckpt_
     if (overlapping(t)) return mismatch(l, to->name, "has chunks that overlap");
     int64_t covered = 0;
     for (int i = 0; i < t->nchunks; i++) GW_TRY(take_chunk(l, t, &t->chunks[i], to, &covered));
-    if (covered != (to->flat ? to->count : gw_box_elems(&to->box)))
+    if (covered != (to->parts ? held_elems(to) : gw_box_elems(&to->box)))
         return mismatch(l, to->name, "is not there in full");
     return GW_OK;
 }

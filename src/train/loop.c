@@ -29,17 +29,18 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"    /* gw_clock_ns */
-#include "base/io.h"       /* gw_dir_make */
-#include "base/log.h"      /* gw_log_info */
-#include "base/str.h"      /* gw_str */
-#include "base/term.h"     /* gw_progress */
-#include "comm/mpi.h"      /* gw_mpi_launched */
-#include "file/json.h"     /* gw_json_write_file */
-#include "train/metrics.h" /* gw_metrics */
-#include "train/ranks.h"   /* gw_ranks_me */
-#include "train/report.h"  /* gw_report_facts */
-#include "train/session.h" /* gw_session */
+#include "base/clock.h"        /* gw_clock_ns */
+#include "base/io.h"           /* gw_dir_make */
+#include "base/log.h"          /* gw_log_info */
+#include "base/str.h"          /* gw_str */
+#include "base/term.h"         /* gw_progress */
+#include "comm/mpi.h"          /* gw_mpi_launched */
+#include "file/json.h"         /* gw_json_write_file */
+#include "train/metrics.h"     /* gw_metrics */
+#include "train/moe_metrics.h" /* gw_moe_metrics */
+#include "train/ranks.h"       /* gw_ranks_me */
+#include "train/report.h"      /* gw_report_facts */
+#include "train/session.h"     /* gw_session */
 
 enum { PLAIN_SECONDS = 10 };
 
@@ -49,6 +50,7 @@ typedef struct run {
     gw_arena mem;
     gw_session s;
     gw_metrics *metrics;
+    gw_moe_metrics *moe; /* NULL: no layer of experts */
     gw_progress progress;
     gw_diags *dg;
     double flops_per_token, peak_flops;
@@ -147,10 +149,19 @@ static void announce_ranks(const run *r) {
                                           "parameters, gradients and optimizer states"};
     const gw_rf_layout *l = &r->rf->layout;
     char each[64] = "";
+    char cuts[96] = "";
+    int at = 0;
+    if (l->tp > 1)
+        at = snprintf(cuts, sizeof cuts, ", tp %" PRId64 "%s", l->tp,
+                      l->sequence_parallel ? " with sequence parallelism" : "");
+    if (l->cp > 1)
+        at += snprintf(cuts + at, sizeof cuts - (size_t)at, ", cp %" PRId64 " (%s)", l->cp,
+                       gw_runfile_word(r->rf, "layout.cp_mode"));
+    if (l->ep > 1) snprintf(cuts + at, sizeof cuts - (size_t)at, ", ep %" PRId64, l->ep);
     if (l->zero > 0 && l->dp_replicate > 1)
         snprintf(each, sizeof each, ", in %" PRId64 " replicas", l->dp_replicate);
-    gw_log_info("%" PRId64 " ranks, zero %" PRId64 ": %s sharded%s", l->dp, l->zero,
-                sharded[l->zero], each);
+    gw_log_info("%" PRId64 " ranks%s, zero %" PRId64 ": %s sharded%s", gw_runfile_ranks(r->rf),
+                cuts, l->zero, sharded[l->zero], each);
 }
 
 /* Has the launcher of local ranks spoken of the cgroup's limit already? */
@@ -169,7 +180,7 @@ static void announce(run *r) {
                 gw_runfile_word(r->rf, "optimizer.name"),
                 gw_runfile_word(r->rf, "precision.compute"), gw_report_step_text(s->rf, step),
                 r->rf->train.micro_batch, r->rf->train.accumulate, r->rf->layout.dp);
-    if (r->rf->layout.dp > 1) announce_ranks(r);
+    if (gw_runfile_ranks(r->rf) > 1) announce_ranks(r);
     gw_runfile_note_idle(r->rf);
     if (!limit_is_known(r)) gw_cores_note(&s->cores);
     if (gw_session_has_images(s)) gw_session_announce_norms(s);
@@ -232,6 +243,7 @@ static gw_status begin(run *r) {
     GW_TRY(gw_session_open(&r->s, r->rf, r->opts->resume ? r->opts->out_dir : NULL, r->opts->comm,
                            r->dg));
     r->opened = true;
+    r->moe = gw_moe_metrics_new(r->s.x, r->opts->comm, gw_setup_aux_units(&r->s.setup));
     GW_TRY(agree(r, furnish(r), "furnishing the run directory"));
     if (r->opts->comm) /* rank 0 knows the metrics */
         GW_TRY(gw_comm_broadcast(r->opts->comm, &r->valid_step, sizeof r->valid_step,
@@ -276,7 +288,14 @@ static void say_valid(run *r, const gw_session_valid_result *v) {
 
 /* ---- after a step ---- */
 
+static bool logs(const run *r) {
+    int64_t n = r->s.step, every = r->rf->train.log_every;
+    return n % every == 0 || n >= r->rf->train.steps || n == r->first_step + 1;
+}
+
 static gw_status log_step(run *r, const gw_session_step_result *t) {
+    const char *experts = NULL; /* all ranks have a part in it */
+    if (!t->skipped && logs(r)) GW_TRY(gw_moe_metrics_take(r->moe, &experts, r->dg));
     if (!leads(r)) return GW_OK;
     if (t->skipped) {
         r->skipped++;
@@ -286,10 +305,8 @@ static gw_status log_step(run *r, const gw_session_step_result *t) {
     double mfu = r->flops_per_token * rate / r->peak_flops;
     double old = r->smooth_step_s;
     r->smooth_step_s = old > 0 ? 0.9 * old + 0.1 * t->step_s : t->step_s;
-    bool last = r->s.step >= r->rf->train.steps;
-    show(r, t, rate, mfu, last);
-    if (r->s.step % r->rf->train.log_every != 0 && !last && r->s.step != r->first_step + 1)
-        return GW_OK;
+    show(r, t, rate, mfu, r->s.step >= r->rf->train.steps);
+    if (!logs(r)) return GW_OK;
     gw_metrics_step m = {.step = r->s.step,
                          .loss = t->loss,
                          .lr = t->lr,
@@ -304,7 +321,8 @@ static gw_status log_step(run *r, const gw_session_step_result *t) {
                          .comm_exposed_s = t->comm_exposed_s,
                          .comm_wait_s = t->comm_wait_s,
                          .loss_scale = r->s.scaler.active ? t->loss_scale : 0,
-                         .skipped = r->skipped};
+                         .skipped = r->skipped,
+                         .more = experts};
     r->skipped = 0;
     return gw_metrics_add(r->metrics, &m, r->dg);
 }
@@ -443,6 +461,7 @@ gw_status gw_train_run(gw_runfile *rf, const gw_train_opts *opts, json_t **summa
         *summary = NULL;
     }
     (void)!gw_metrics_close(r->metrics, NULL);
+    gw_moe_metrics_free(r->moe);
     if (r->opened) gw_session_close(&r->s);
     if (r->lock >= 0) gw_run_unlock(opts->out_dir, r->lock);
     gw_arena_release(&r->mem);

@@ -23,6 +23,7 @@
 #include "base/clock.h"    /* gw_clock_wall */
 #include "base/io.h"       /* gw_file_read, gw_fd_write_all */
 #include "base/map.h"      /* GW_VEC */
+#include "base/str.h"      /* gw_str */
 #include "file/json.h"     /* gw_json_parse */
 #include "file/tfevents.h" /* gw_tfevents */
 
@@ -33,6 +34,7 @@ struct gw_metrics {
     const char *path;
     int fd;
     gw_tfevents *tb;
+    gw_str whole; /* a line with more fields than the stack has room for */
 };
 
 /* ---- lines ---- */
@@ -61,6 +63,16 @@ static void put_number(line *l, const char *key, double x) {
 static gw_status write_line(gw_metrics *m, line *l, gw_diags *dg) {
     put(l, "}\n");
     return gw_fd_write_all(m->fd, l->text, l->n, m->path, dg);
+}
+
+/* The same with further fields. */
+static gw_status write_with(gw_metrics *m, line *l, const char *more, gw_diags *dg) {
+    if (!more || !more[0]) return write_line(m, l, dg);
+    gw_str_clear(&m->whole);
+    gw_str_add(&m->whole, l->text);
+    gw_str_add(&m->whole, more);
+    gw_str_add(&m->whole, "}\n");
+    return gw_fd_write_all(m->fd, gw_str_c(&m->whole), (int64_t)m->whole.len, m->path, dg);
 }
 
 static gw_status write_scalars(gw_metrics *m, const gw_metrics_step *s, gw_diags *dg) {
@@ -97,7 +109,7 @@ gw_status gw_metrics_add(gw_metrics *m, const gw_metrics_step *s, gw_diags *dg) 
     }
     if (s->loss_scale > 0) put_number(&l, "loss_scale", s->loss_scale);
     if (s->skipped > 0) put(&l, ", \"skipped\": %" PRId64, s->skipped);
-    GW_TRY(write_line(m, &l, dg));
+    GW_TRY(write_with(m, &l, s->more, dg));
     return write_scalars(m, s, dg);
 }
 
@@ -146,6 +158,7 @@ gw_status gw_metrics_close(gw_metrics *m, gw_diags *dg) {
     if (m->fd >= 0 && close(m->fd) != 0 && st == GW_OK)
         st =
             GW_FAIL(dg, GW_ERR_IO, "file-write", "cannot write '%s': %s", m->path, strerror(errno));
+    gw_str_release(&m->whole);
     gw_arena_release(&m->mem);
     gw_mem_free(m);
     return st;

@@ -22,6 +22,7 @@ typedef struct gw_metrics_step {
     double comm_s, comm_exposed_s, comm_wait_s;
     bool images;     /* tokens counts images, and is called so */
     int64_t skipped; /* batches skipped since the step before; 0: left out */
+    const char *more; /* further fields as JSON text, ", \"moe\": {...}", or NULL */
 } gw_metrics_step;
 
 typedef struct gw_metrics gw_metrics;
@@ -30,7 +31,7 @@ typedef struct gw_metrics gw_metrics;
  * later steps are removed first, so that no step is there twice. */
 GW_WARN_UNUSED gw_status gw_metrics_open(const char *dir, int64_t resumed, gw_metrics **out,
                                          gw_diags *dg);
-/* Allocates nothing. */
+/* Allocates nothing, but for a buffer that grows with the longest `more`. */
 GW_WARN_UNUSED gw_status gw_metrics_add(gw_metrics *m, const gw_metrics_step *s, gw_diags *dg);
 /* loss NaN: no label was valid. valid_bpb NaN: left out (no tokenizer). accuracy NaN: left out (not
  * images). */

@@ -6,15 +6,18 @@
 // difference would show as wrong numbers hours later. So both texts are compared before the first
 // step: by hash, and only on a difference by their lines.
 //
-// A flat tensor is gathered in pieces, so that no rank needs more memory than the tensor (where it
-// is wanted) and a few hundred kilobytes.
+// A tensor that lies in parts is gathered in pieces, so that no rank needs more memory than the
+// tensor (where it is wanted) and a few hundred kilobytes. Where each element belongs every rank
+// knows by itself, from the type and the number of the rank that sent it. Of the ranks that hold
+// the same elements the first is believed, the others' are dropped.
 #include "train/ranks.h"
 
 #include <string.h>
 
-#include "base/arena.h" /* gw_mem_alloc */
-#include "base/hash.h"  /* gw_hash128_of */
-#include "base/panic.h" /* GW_ASSERT */
+#include "base/arena.h"    /* gw_mem_alloc */
+#include "base/hash.h"     /* gw_hash128_of */
+#include "base/panic.h"    /* GW_ASSERT */
+#include "train/weights.h" /* gw_floats_from */
 
 enum { LINE = 400, PIECES_BYTES = 16 << 20, PIECE_MOST = 1 << 20, PIECE_LEAST = 64 << 10 };
 
@@ -97,46 +100,128 @@ gw_status gw_ranks_same_text(gw_comm *c, const char *what, const char *text, gw_
 
 /* ---- tensors ---- */
 
+/* Sub-axes that a tensor is cut over, in whatever way. */
+static uint32_t cut_axes(const gw_type *t) {
+    return gw_type_cut_axes(t) | (t->flat ? t->flat_axes : 0);
+}
+
 bool gw_ranks_have_parts(const gw_type *t) {
-    return t->flat || (t->ndim > 0 && t->dims[0].naxes > 0);
+    bool cut = t->flat;
+    for (int i = 0; i < t->ndim; i++) cut = cut || t->dims[i].naxes > 0;
+    return cut;
 }
 
-int64_t gw_ranks_first(const gw_type *t, const gw_mesh *mesh, int64_t rank) {
-    if (t->flat) return gw_type_flat_first(t, mesh, rank);
-    int64_t each = gw_type_local_elems(t, mesh, rank);
-    GW_ASSERT(each * gw_mesh_ranks(mesh) == gw_type_elems(t));
-    return rank * each;
+int64_t gw_ranks_part(const gw_type *t, const gw_mesh *mesh, int64_t rank) {
+    uint32_t cut = cut_axes(t);
+    int64_t part = 0;
+    for (int a = 0; a < mesh->naxes; a++)
+        if (cut >> a & 1u) part = part * mesh->axes[a].size + gw_mesh_coord(mesh, rank, a);
+    return part;
 }
 
-static void take_piece(const gw_type *t, const gw_mesh *mesh, int64_t rank, int64_t at,
-                       int64_t piece, const char *from, char *whole) {
-    int64_t bytes = gw_dtype_bits((gw_dtype)t->dtype) / 8;
-    int64_t n = GW_MIN(piece, gw_type_local_elems(t, mesh, rank) - at);
-    if (n <= 0) return;
-    int64_t first = gw_ranks_first(t, mesh, rank) + at;
-    memcpy(whole + first * bytes, from, (size_t)(n * bytes));
+/* Is the rank's coordinate 0 on all sub-axes but those of the mask? */
+static bool is_first(const gw_mesh *mesh, int64_t rank, uint32_t but) {
+    bool first = true;
+    for (int a = 0; a < mesh->naxes; a++)
+        if (!(but >> a & 1u)) first = first && gw_mesh_coord(mesh, rank, a) == 0;
+    return first;
 }
 
-gw_status gw_ranks_gather(gw_comm *c, const gw_type *t, const gw_mesh *mesh, const void *mine,
-                          void *whole, const char *what, gw_diags *dg) {
-    GW_ASSERT(gw_ranks_have_parts(t) && gw_mesh_ranks(mesh) == gw_comm_size(c));
-    int64_t size = gw_comm_size(c), me = gw_comm_rank(c),
-            bytes = gw_dtype_bits((gw_dtype)t->dtype) / 8;
+bool gw_ranks_owns(const gw_type *t, const gw_mesh *mesh, int64_t rank) {
+    return is_first(mesh, rank, cut_axes(t));
+}
+
+/* What becomes of the elements of one rank's piece: put in their places, or added there. */
+typedef struct taker {
+    const gw_type *t;
+    const gw_mesh *mesh;
+    char *whole;   /* or */
+    float *sum;    /* ... */
+    uint32_t from; /* ranks that are first on all but these sub-axes are asked */
+    int64_t rank, bytes;
+} taker;
+
+static void take_run(const taker *k, int64_t global, int64_t count, const char *from) {
+    if (k->whole) memcpy(k->whole + global * k->bytes, from, (size_t)(count * k->bytes));
+    float some[256];
+    for (int64_t at = 0, n; k->sum && at < count; at += n) {
+        n = GW_MIN(count - at, (int64_t)GW_COUNT(some));
+        gw_floats_from((gw_dtype)k->t->dtype, from + at * k->bytes, n, some);
+        for (int64_t i = 0; i < n; i++) k->sum[global + at + i] += some[i];
+    }
+}
+
+/* Elements at .. at + piece of what a rank holds. */
+static void take_piece(const taker *k, int64_t at, int64_t piece, const char *from) {
+    gw_held w;
+    int64_t global, local, count;
+    if (!is_first(k->mesh, k->rank, k->from)) return;
+    gw_held_begin(&w, k->t, k->mesh, k->rank);
+    w.at = w.lo + at;
+    w.hi = GW_MIN(w.hi, w.at + piece);
+    while (gw_held_next(&w, &global, &local, &count))
+        take_run(k, global, count, from + (local - at) * k->bytes);
+}
+
+static int64_t most_elems(const gw_type *t, const gw_mesh *mesh, int64_t ranks) {
+    int64_t most = 0;
+    for (int64_t r = 0; r < ranks; r++) most = GW_MAX(most, gw_type_local_elems(t, mesh, r));
+    return most;
+}
+
+static gw_status collect(gw_comm *c, taker *k, const void *mine, const char *what, gw_diags *dg) {
+    GW_ASSERT(gw_mesh_ranks(k->mesh) == gw_comm_size(c));
+    int64_t size = gw_comm_size(c);
+    int64_t most = most_elems(k->t, k->mesh, size);
+    int64_t have = gw_type_local_elems(k->t, k->mesh, gw_comm_rank(c));
     int64_t piece_bytes =
         GW_MIN(GW_MAX((int64_t)PIECE_LEAST, PIECES_BYTES / size), (int64_t)PIECE_MOST);
-    int64_t most = gw_type_local_elems(t, mesh, 0), have = gw_type_local_elems(t, mesh, me);
-    int64_t piece = GW_MAX(INT64_C(1), GW_MIN(piece_bytes / bytes, most));
-    char *out = gw_mem_alloc((size_t)(size * piece * bytes));
-    char *one = gw_mem_zalloc((size_t)(piece * bytes));
+    int64_t piece = GW_MAX(INT64_C(1), GW_MIN(piece_bytes / k->bytes, most));
+    char *out = gw_mem_alloc((size_t)(size * piece * k->bytes));
+    char *one = gw_mem_zalloc((size_t)(piece * k->bytes));
     gw_status st = GW_OK;
     for (int64_t at = 0; st == GW_OK && at < most; at += piece) {
         int64_t n = GW_MIN(piece, have - at);
-        if (n > 0) memcpy(one, (const char *)mine + at * bytes, (size_t)(n * bytes));
-        st = gw_comm_all_gather(c, one, piece * bytes, out, what, dg);
-        for (int64_t r = 0; st == GW_OK && whole && r < size; r++)
-            take_piece(t, mesh, r, at, piece, out + r * piece * bytes, whole);
+        if (n > 0) memcpy(one, (const char *)mine + at * k->bytes, (size_t)(n * k->bytes));
+        st = gw_comm_all_gather(c, one, piece * k->bytes, out, what, dg);
+        for (k->rank = 0; st == GW_OK && (k->whole || k->sum) && k->rank < size; k->rank++)
+            take_piece(k, at, piece, out + k->rank * piece * k->bytes);
     }
     gw_mem_free(one);
     gw_mem_free(out);
     return st;
+}
+
+gw_status gw_ranks_gather(gw_comm *c, const gw_type *t, const gw_mesh *mesh, const void *mine,
+                          void *whole, const char *what, gw_diags *dg) {
+    taker k = {.t = t,
+               .mesh = mesh,
+               .whole = whole,
+               .from = cut_axes(t),
+               .bytes = gw_dtype_bits((gw_dtype)t->dtype) / 8};
+    return collect(c, &k, mine, what, dg);
+}
+
+gw_status gw_ranks_add_up(gw_comm *c, const gw_type *t, const gw_mesh *mesh, uint32_t over,
+                          const void *mine, float *sum, const char *what, gw_diags *dg) {
+    taker k = {.t = t,
+               .mesh = mesh,
+               .sum = sum,
+               .from = cut_axes(t) | over,
+               .bytes = gw_dtype_bits((gw_dtype)t->dtype) / 8};
+    if (sum) memset(sum, 0, (size_t)gw_type_elems(t) * sizeof *sum);
+    return collect(c, &k, mine, what, dg);
+}
+
+/* ---- sums ---- */
+
+bool gw_ranks_counts(const gw_mesh *mesh, uint32_t over, int64_t rank) {
+    return is_first(mesh, rank, over);
+}
+
+gw_status gw_ranks_sum_partial(gw_comm *c, const gw_type *t, const gw_mesh *mesh, double *value,
+                               const char *what, gw_diags *dg) {
+    if (!c || t->psum == 0) return GW_OK;
+    if (!is_first(mesh, gw_comm_rank(c), t->psum)) *value = 0;
+    return gw_comm_sum_f64(c, value, 1, what, dg);
 }

@@ -280,7 +280,7 @@ static void set_defaults(gw_runfile *rf) {
         gw_status s = gw_yaml_parse(&rf->arena, k->path, k->fallback, (int64_t)strlen(k->fallback),
                                     true, &n, &dg);
         bool ok = s == GW_OK && n &&
-                  (n->kind == GW_YAML_LIST && n->count == 0
+                  ((n->kind == GW_YAML_LIST || n->kind == GW_YAML_MAP) && n->count == 0
                        ? true
                        : gw_rf_store_value(rf, k, n, (gw_where){k->path, 0, 0}, &dg));
         if (!ok) gw_panic("default of %s: %s", k->path, gw_diags_first_error(&dg));

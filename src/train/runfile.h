@@ -14,11 +14,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/arena.h" /* gw_arena */
-#include "base/diag.h"  /* gw_status, gw_diags, gw_where */
-#include "base/str.h"   /* gw_str */
-#include "comm/comm.h"  /* gw_wire */
-#include "ir/graph.h"   /* gw_mem */
+#include "base/arena.h"  /* gw_arena */
+#include "base/diag.h"   /* gw_status, gw_diags, gw_where */
+#include "base/str.h"    /* gw_str */
+#include "comm/comm.h"   /* gw_wire */
+#include "ir/graph.h"    /* gw_mem */
+#include "model/model.h" /* gw_model */
 
 typedef enum gw_rf_source { GW_RF_FAMILY, GW_RF_PRESET, GW_RF_PATH } gw_rf_source;
 typedef enum gw_rf_family {
@@ -27,13 +28,30 @@ typedef enum gw_rf_family {
     GW_RF_QWEN2,
     GW_RF_QWEN3,
     GW_RF_MISTRAL,
+    GW_RF_MIXTRAL,
+    GW_RF_QWEN3_MOE,
+    GW_RF_DEEPSEEK,
     GW_RF_RESNET18, /* from here on: nets for images, in the order of gw_model_net_name */
     GW_RF_RESNET34,
     GW_RF_RESNET50,
     GW_RF_RESNET101,
     GW_RF_RESNET152,
 } gw_rf_family;
-typedef enum gw_rf_rope { GW_RF_ROPE_NONE, GW_RF_ROPE_LINEAR, GW_RF_ROPE_LLAMA3 } gw_rf_rope;
+typedef enum gw_rf_rope {
+    GW_RF_ROPE_NONE,
+    GW_RF_ROPE_LINEAR,
+    GW_RF_ROPE_LLAMA3,
+    GW_RF_ROPE_YARN
+} gw_rf_rope;
+/* Numbered like gw_moe_score and gw_moe_balance. */
+typedef enum gw_rf_score { GW_RF_SOFTMAX, GW_RF_SIGMOID } gw_rf_score;
+typedef enum gw_rf_balance {
+    GW_RF_BALANCE_NONE,
+    GW_RF_BALANCE_SEQUENCE,
+    GW_RF_BALANCE_BATCH,
+    GW_RF_BALANCE_BIAS
+} gw_rf_balance;
+typedef enum gw_rf_drop { GW_RF_DROP_POSITION, GW_RF_DROP_SCORE } gw_rf_drop;
 typedef enum gw_rf_batchnorm { GW_RF_BATCHNORM_LOCAL, GW_RF_BATCHNORM_SYNC } gw_rf_batchnorm;
 typedef enum gw_rf_optimizer { GW_RF_ADAMW, GW_RF_SGD, GW_RF_MUON } gw_rf_optimizer;
 typedef enum gw_rf_schedule {
@@ -45,6 +63,12 @@ typedef enum gw_rf_schedule {
 typedef enum gw_rf_compute { GW_RF_FP32, GW_RF_BF16, GW_RF_FP16 } gw_rf_compute;
 /* How a value is kept: in float32, in precision.compute, or not at all. */
 typedef enum gw_rf_store { GW_RF_STORE_FLOAT32, GW_RF_STORE_COMPUTE, GW_RF_STORE_NONE } gw_rf_store;
+/* In what linear layers multiply. */
+typedef enum gw_rf_products {
+    GW_RF_PRODUCTS_COMPUTE, /* in precision.compute */
+    GW_RF_PRODUCTS_FP8,
+    GW_RF_PRODUCTS_FP8_POW2, /* with scales that are powers of two */
+} gw_rf_products;
 typedef enum gw_rf_reshard {
     GW_RF_RESHARD_AUTO,
     GW_RF_RESHARD_TRUE,
@@ -60,10 +84,25 @@ typedef enum gw_rf_recompute {
     GW_RF_RECOMPUTE_BUDGET,
 } gw_rf_recompute;
 
+/* Numbered as gw_cp_mode (pass/pass.h). */
+typedef enum gw_rf_cp_mode {
+    GW_RF_CP_RING,
+    GW_RF_CP_ULYSSES,
+    GW_RF_CP_HYBRID,
+    GW_RF_CP_ALLGATHER
+} gw_rf_cp_mode;
+
 typedef struct gw_rf_strings {
     const char *const *items;
     int64_t count;
 } gw_rf_strings;
+typedef struct gw_rf_entry {
+    const char *name, *value;
+} gw_rf_entry;
+typedef struct gw_rf_map {
+    const gw_rf_entry *items; /* in the order given */
+    int64_t count;
+} gw_rf_map;
 typedef struct gw_rf_pair {
     double a, b;
 } gw_rf_pair;
@@ -89,12 +128,28 @@ typedef struct gw_rf_model {
         gw_rf_rope type;
         double factor, low_freq_factor, high_freq_factor;
         int64_t original_max_positions;
+        double beta_fast, beta_slow, mscale, mscale_all_dim; /* yarn */
     } rope_scaling;
     bool tie_embeddings;
     int64_t sliding_window; /* tokens; 0 = none */
     bool attention_bias, mlp_bias;
     double dropout;
     double init_std;
+    /* Experts: of a family that has them. With a path the last six are read where they are given.
+     */
+    struct {
+        int64_t experts, top, ffn, shared, dense_layers;
+        gw_rf_score score;
+        bool normalize;
+        double scale;
+        int64_t groups, group_limit;
+        gw_rf_balance balance;
+        double balance_weight, z_weight, bias_rate, capacity;
+        gw_rf_drop drop;
+    } moe;
+    struct {
+        int64_t q_rank, kv_rank, nope, rope, v;
+    } mla; /* of deepseek */
     /* Nets for images read norm_eps and what follows, and none of the above. */
     int64_t classes;
     int64_t image; /* height and width */
@@ -142,6 +197,7 @@ typedef struct gw_rf_optim {
 
 typedef struct gw_rf_precision {
     gw_rf_compute compute;
+    gw_rf_products products;
     gw_rf_store gradients; /* FLOAT32 or COMPUTE */
     gw_rf_store master;    /* FLOAT32 or NONE; with fp32 compute the weights are their own master */
     gw_rf_store moments;   /* FLOAT32 or COMPUTE */
@@ -151,8 +207,17 @@ typedef struct gw_rf_precision {
     int64_t loss_scale_window; /* good steps before a dynamic scale doubles */
 } gw_rf_precision;
 
+/* Ranks are dp x cp x tp. */
 typedef struct gw_rf_layout {
-    int64_t dp;           /* at least 1 after load */
+    int64_t dp; /* at least 1 after load */
+    int64_t tp, cp;
+    bool sequence_parallel; /* with tp > 1 */
+    int64_t tp_chunks;      /* with sequence_parallel */
+    gw_rf_cp_mode cp_mode;
+    int64_t cp_ulysses;   /* with cp_mode hybrid; otherwise 0 */
+    int64_t ep;           /* a divisor of the ranks */
+    double moe_buffer;    /* mean loads */
+    gw_rf_map shard;      /* patterns of parameter names -> dimensions, or "none" */
     int64_t zero;         /* 0 .. 3 */
     int64_t dp_replicate; /* divides dp */
     gw_rf_reshard reshard_after_forward;
@@ -220,9 +285,9 @@ GW_WARN_UNUSED gw_status gw_runfile_parse_for(gw_runfile *rf, const char *name, 
                                               int64_t ranks, gw_diags *dg);
 void gw_runfile_release(gw_runfile *rf);
 
-/* Tells a loaded run file how many ranks there are: layout.dp auto becomes that, a given one must
- * equal it, and what hangs on it (batch, replicas) is derived and checked anew. Until this is
- * called auto is what makes the batch add up, or 1. */
+/* Tells a loaded run file how many ranks there are: layout.dp auto becomes that / (tp x cp), a
+ * given one must make it up with these, and what hangs on it (batch, replicas) is derived and
+ * checked anew. Until this is called auto is what makes the batch add up, or 1. */
 GW_WARN_UNUSED gw_status gw_runfile_set_ranks(gw_runfile *rf, int64_t ranks, gw_diags *dg);
 
 /* On one rank: appends the layout keys that were given and change nothing there ("layout.zero,
@@ -230,6 +295,15 @@ GW_WARN_UNUSED gw_status gw_runfile_set_ranks(gw_runfile *rf, int64_t ranks, gw_
 void gw_runfile_idle_keys(const gw_runfile *rf, gw_str *out);
 /* The same as one line of the log, when there are such keys. */
 void gw_runfile_note_idle(const gw_runfile *rf);
+
+/* The ranks that the layout takes: dp x cp x tp. */
+int64_t gw_runfile_ranks(const gw_runfile *rf);
+/* Length of sequences in programs: train.seq_len, rounded up to where its cuts are even. */
+int64_t gw_runfile_padded_seq(const gw_runfile *rf);
+/* What of the layout hangs on the model: refuses every contradiction, each with a fix. Called by
+ * the parser where the run file alone gives the model, and by gw_setup_ranks. */
+GW_WARN_UNUSED gw_status gw_runfile_check_placement(const gw_runfile *rf, const gw_model *m,
+                                                    gw_diags *dg);
 
 /* Is the model a net for images? */
 bool gw_runfile_has_images(const gw_runfile *rf);

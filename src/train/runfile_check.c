@@ -11,6 +11,8 @@
 // A check is left out when a key it hangs on is already marked bad, so that one mistake gives one
 // message. A preset is opened up here: its dimensions become the values of the keys that were not
 // given. What needs other files (the tokenizer, a model directory) is left to those who read them.
+#include <stdarg.h> /* va_list */
+#include <stdio.h>  /* vsnprintf */
 #include <string.h> /* strchr */
 
 #include "base/log.h"          /* gw_log_info */
@@ -52,13 +54,30 @@ static bool is_of_images(const gw_runfile *rf) {
 #define NOT(f)    may_be_other_than(rf, f)
 #define ROPE_LLAMA3                                                                                \
     (TEXT_DIMS && NOT(GW_RF_GPT2) && rf->model.rope_scaling.type == GW_RF_ROPE_LLAMA3)
+#define ROPE_YARN (TEXT_DIMS && NOT(GW_RF_GPT2) && rf->model.rope_scaling.type == GW_RF_ROPE_YARN)
+#define EXPERTS                                                                                    \
+    (HAS_DIMS && (MAY_BE(GW_RF_MIXTRAL) || MAY_BE(GW_RF_QWEN3_MOE) || MAY_BE(GW_RF_DEEPSEEK)))
+#define DEEPSEEK (HAS_DIMS && MAY_BE(GW_RF_DEEPSEEK))
+#define BALANCED (FROM_PATH || EXPERTS)
+#define BALANCE_OPEN                                                                               \
+    (!rf->marks[gw_rf_key_find("model.moe.balance")].set &&                                        \
+     rf->model.moe.balance == GW_RF_BALANCE_NONE)
+#define WEIGHTED (BALANCED && (rf->model.moe.balance != GW_RF_BALANCE_NONE || BALANCE_OPEN))
+#define BIASED                                                                                     \
+    (BALANCED && (rf->model.moe.balance == GW_RF_BALANCE_BIAS ||                                   \
+                  (BALANCE_OPEN && (FROM_PATH || MAY_BE(GW_RF_DEEPSEEK)))))
+#define CAPPED      (BALANCED && rf->model.moe.capacity > 0)
 #define PURE_BF16   (rf->precision.compute == GW_RF_BF16 && rf->precision.master == GW_RF_STORE_NONE)
 #define MIXED       (rf->precision.compute != GW_RF_FP32)
 #define KEPT(field) (MIXED || rf->precision.field == GW_RF_STORE_FLOAT32)
 #define SHARDS      (rf->layout.zero > 0)
 #define RESHARDS    (rf->layout.zero == 3 && rf->layout.reshard_after_forward != GW_RF_RESHARD_FALSE)
-#define HAS_STATES  (rf->optimizer.name != GW_RF_SGD || rf->optimizer.momentum > 0)
-#define HAS_MASTER  (MIXED && rf->precision.master == GW_RF_STORE_FLOAT32)
+#define CUTS_TOKENS                                                                                \
+    (rf->layout.tp > 1 &&                                                                          \
+     (rf->layout.sequence_parallel || !rf->marks[gw_rf_key_find("layout.sequence_parallel")].set))
+#define HYBRID     (rf->layout.cp > 1 && rf->layout.cp_mode == GW_RF_CP_HYBRID)
+#define HAS_STATES (rf->optimizer.name != GW_RF_SGD || rf->optimizer.momentum > 0)
+#define HAS_MASTER (MIXED && rf->precision.master == GW_RF_STORE_FLOAT32)
 #define TO_DISK                                                                                    \
     (rf->offload.optimizer == GW_MEM_DISK || rf->offload.master == GW_MEM_DISK ||                  \
      rf->offload.parameters == GW_MEM_DISK)
@@ -94,8 +113,16 @@ static bool given_well(const gw_runfile *rf, const char *key) {
 _Static_assert((int)GW_RF_GPT2 == (int)GW_FAMILY_GPT2 && (int)GW_RF_LLAMA == (int)GW_FAMILY_LLAMA &&
                    (int)GW_RF_QWEN2 == (int)GW_FAMILY_QWEN2 &&
                    (int)GW_RF_QWEN3 == (int)GW_FAMILY_QWEN3 &&
-                   (int)GW_RF_MISTRAL == (int)GW_FAMILY_MISTRAL,
+                   (int)GW_RF_MISTRAL == (int)GW_FAMILY_MISTRAL &&
+                   (int)GW_RF_MIXTRAL == (int)GW_FAMILY_MIXTRAL &&
+                   (int)GW_RF_QWEN3_MOE == (int)GW_FAMILY_QWEN3_MOE &&
+                   (int)GW_RF_DEEPSEEK == (int)GW_FAMILY_DEEPSEEK,
                "families are numbered as the model builder numbers them");
+_Static_assert((int)GW_RF_SIGMOID == (int)GW_MOE_SIGMOID &&
+                   (int)GW_RF_BALANCE_SEQUENCE == (int)GW_MOE_BALANCE_SEQUENCE &&
+                   (int)GW_RF_BALANCE_BATCH == (int)GW_MOE_BALANCE_BATCH &&
+                   (int)GW_RF_BALANCE_BIAS == (int)GW_MOE_BALANCE_BIAS,
+               "routers' words are numbered as the model builder numbers them");
 
 static void unknown_preset(gw_runfile *rf, gw_diags *dg) {
     gw_diag *g = gw_runfile_error(rf, dg, "model.preset", "config-value",
@@ -142,6 +169,7 @@ static void settle_preset(gw_runfile *rf, gw_diags *dg) {
         m.family == GW_FAMILY_RESNET ? net_family(rf->model.preset) : (gw_rf_family)m.family;
     if (!is_set(rf, "model.rope_scaling.type")) /* conditions of the table hang on it */
         rf->model.rope_scaling.type = m.rope_scaling == GW_ROPE_LINEAR   ? GW_RF_ROPE_LINEAR
+                                      : m.rope_scaling == GW_ROPE_YARN   ? GW_RF_ROPE_YARN
                                       : m.rope_scaling == GW_ROPE_LLAMA3 ? GW_RF_ROPE_LLAMA3
                                                                          : GW_RF_ROPE_NONE;
 }
@@ -219,6 +247,11 @@ static const char *blame(const gw_runfile *rf, const char *a, const char *b) {
 
 static void derive_heads(gw_runfile *rf, gw_diags *dg) {
     gw_rf_model *m = &rf->model;
+    if (m->family == GW_RF_DEEPSEEK) { /* whose heads have sizes of their own */
+        m->kv_heads = m->heads;
+        m->head_dim = m->mla.nope + m->mla.rope;
+        return;
+    }
     if (!is_set(rf, "model.kv_heads")) m->kv_heads = m->heads;
     if (m->heads <= 0 || m->hidden <= 0) return; /* complained about */
     bool own_width = m->source == GW_RF_PRESET && !is_set(rf, "model.hidden") &&
@@ -264,6 +297,38 @@ static void fill_switches(gw_runfile *rf, const gw_model *from) {
     if (!is_set(rf, "model.mlp_bias")) m->mlp_bias = from->mlp_bias;
 }
 
+/* Experts and latents, likewise. */
+static void fill_experts(gw_runfile *rf, const gw_model *from) {
+    gw_rf_model *m = &rf->model;
+    const gw_moe *e = &from->moe;
+    if (!is_set(rf, "model.moe.experts")) m->moe.experts = e->experts;
+    if (!is_set(rf, "model.moe.top")) m->moe.top = e->top;
+    bool own = e->ffn > 0 && !(m->family == GW_RF_MIXTRAL && is_set(rf, "model.ffn"));
+    if (!is_set(rf, "model.moe.ffn")) m->moe.ffn = own ? e->ffn : m->ffn;
+    if (!is_set(rf, "model.moe.shared")) m->moe.shared = e->shared;
+    if (!is_set(rf, "model.moe.dense_layers"))
+        m->moe.dense_layers = GW_MIN(e->dense_layers, m->layers);
+    if (!is_set(rf, "model.moe.score")) m->moe.score = (gw_rf_score)e->score;
+    if (!is_set(rf, "model.moe.normalize")) m->moe.normalize = e->normalize;
+    if (!is_set(rf, "model.moe.scale")) m->moe.scale = e->scale;
+    if (!is_set(rf, "model.moe.groups")) m->moe.groups = e->groups;
+    if (!is_set(rf, "model.moe.group_limit")) m->moe.group_limit = e->group_limit;
+    if (!is_set(rf, "model.moe.balance")) m->moe.balance = (gw_rf_balance)e->balance;
+    if (!is_set(rf, "model.moe.balance_weight")) m->moe.balance_weight = e->balance_weight;
+    if (!is_set(rf, "model.moe.z_weight")) m->moe.z_weight = e->z_weight;
+    if (!is_set(rf, "model.moe.bias_rate"))
+        m->moe.bias_rate =
+            m->moe.balance == GW_RF_BALANCE_BIAS && e->bias_rate == 0 ? 1e-3 : e->bias_rate;
+    if (!is_set(rf, "model.moe.capacity")) m->moe.capacity = e->capacity;
+    if (!is_set(rf, "model.moe.drop"))
+        m->moe.drop = e->drop_by_score ? GW_RF_DROP_SCORE : GW_RF_DROP_POSITION;
+    if (!is_set(rf, "model.mla.q_rank")) m->mla.q_rank = from->mla.q_rank;
+    if (!is_set(rf, "model.mla.kv_rank")) m->mla.kv_rank = from->mla.kv_rank;
+    if (!is_set(rf, "model.mla.nope")) m->mla.nope = from->mla.nope;
+    if (!is_set(rf, "model.mla.rope")) m->mla.rope = from->mla.rope;
+    if (!is_set(rf, "model.mla.v")) m->mla.v = from->mla.v;
+}
+
 /* What the tables of language models would say of a net for images. */
 static void derive_images(gw_runfile *rf) {
     if (!is_set(rf, "model.norm_eps"))
@@ -280,6 +345,7 @@ static void derive_family(gw_runfile *rf, gw_diags *dg) {
     if (!is_set(rf, "model.ffn"))
         m->ffn = m->family == GW_RF_GPT2 ? 4 * m->hidden : (8 * m->hidden / 3 + 63) / 64 * 64;
     fill_switches(rf, &defaults);
+    fill_experts(rf, &defaults);
     derive_heads(rf, dg);
 }
 
@@ -306,14 +372,32 @@ static void derive_preset(gw_runfile *rf, gw_diags *dg) {
             m->rope_scaling.high_freq_factor = p.rope_high;
         if (!is_set(rf, "model.rope_scaling.original_max_positions"))
             m->rope_scaling.original_max_positions = p.rope_original;
+        if (!is_set(rf, "model.rope_scaling.beta_slow")) m->rope_scaling.beta_slow = p.rope_low;
+        if (!is_set(rf, "model.rope_scaling.beta_fast")) m->rope_scaling.beta_fast = p.rope_high;
+        if (!is_set(rf, "model.rope_scaling.mscale")) m->rope_scaling.mscale = p.rope_mscale;
+        if (!is_set(rf, "model.rope_scaling.mscale_all_dim"))
+            m->rope_scaling.mscale_all_dim = p.rope_mscale_all;
     }
     fill_switches(rf, &p);
+    fill_experts(rf, &p);
     derive_heads(rf, dg);
+    if (m->family == GW_RF_DEEPSEEK) return;
     if (!reshaped && !is_set(rf, "model.head_dim")) m->head_dim = p.head_dim;
     if (!is_set(rf, "model.heads") && !is_set(rf, "model.kv_heads")) m->kv_heads = p.kv_heads;
 }
 
+static void check_yarn(const gw_runfile *rf, gw_diags *dg) {
+    double slow = rf->model.rope_scaling.beta_slow, fast = rf->model.rope_scaling.beta_fast;
+    if (!ROPE_YARN || is_bad(rf, "model.rope_scaling.beta_fast") ||
+        is_bad(rf, "model.rope_scaling.beta_slow") || slow < fast)
+        return;
+    gw_diag *g = gw_runfile_error(rf, dg, "model.rope_scaling.beta_fast", "config-value",
+                                  "beta_fast %g is not above beta_slow %g", fast, slow);
+    gw_diag_hint(dg, g, "yarn's usual values are beta_slow: 1 and beta_fast: 32");
+}
+
 static void check_rope(const gw_runfile *rf, gw_diags *dg) {
+    check_yarn(rf, dg);
     if (!ROPE_LLAMA3 || is_bad(rf, "model.rope_scaling.high_freq_factor") ||
         is_bad(rf, "model.rope_scaling.low_freq_factor"))
         return;
@@ -416,51 +500,6 @@ static void check_schedule(gw_runfile *rf, gw_diags *dg) {
     }
 }
 
-/* Ranks are not known: what makes the batch add up, if everything else of it is given. */
-static int64_t guess_dp(const gw_runfile *rf) {
-    const gw_rf_train *t = &rf->train;
-    int64_t one = 0;
-    if (!given_well(rf, "train.global_batch") || !given_well(rf, "train.micro_batch") ||
-        !given_well(rf, "train.accumulate") ||
-        __builtin_mul_overflow(t->micro_batch, t->accumulate, &one) || t->global_batch % one != 0)
-        return 1;
-    return GW_MIN(GW_MAX(INT64_C(1), t->global_batch / one), (int64_t)(1 << 20));
-}
-
-static void check_ranks(gw_runfile *rf, int64_t ranks, gw_diags *dg) {
-    int64_t dp = rf->layout.dp;
-    if (ranks == 0 || dp == ranks || is_bad(rf, "layout.dp")) return;
-    gw_diag *g = gw_runfile_error(
-        rf, dg, "layout.dp", "config-layout", "layout.dp is %lld, and there %s %lld rank%s",
-        (long long)dp, ranks == 1 ? "is" : "are", (long long)ranks, ranks == 1 ? "" : "s");
-    gw_diag_hint(dg, g, "start %lld (--ranks %lld, or mpirun -n %lld), or write layout.dp: auto",
-                 (long long)dp, (long long)dp, (long long)dp);
-    rf->marks[gw_rf_key_find("layout.dp")].bad = true;
-}
-
-static void check_replicas(const gw_runfile *rf, gw_diags *dg) {
-    const gw_rf_layout *l = &rf->layout;
-    if (is_bad(rf, "layout.dp_replicate") || is_bad(rf, "layout.dp") ||
-        l->dp % l->dp_replicate == 0)
-        return;
-    bool known =
-        rf->ranks > 0 || !rf->dp_auto || l->dp > 1; /* else the ranks are still to be told */
-    if (!known) return;
-    gw_diag *g = gw_runfile_error(rf, dg, "layout.dp_replicate", "config-layout",
-                                  "layout.dp_replicate %lld does not divide the %lld "
-                                  "data-parallel ranks",
-                                  (long long)l->dp_replicate, (long long)l->dp);
-    gw_diag_hint(dg, g, "dp_replicate copies of dp / dp_replicate ranks make up all of them");
-}
-
-/* Ranks: 0 = not known. */
-static void check_layout(gw_runfile *rf, int64_t ranks, gw_diags *dg) {
-    if (rf->layout.dp == 0) rf->dp_auto = true;
-    if (rf->dp_auto) rf->layout.dp = ranks > 0 ? ranks : guess_dp(rf);
-    check_ranks(rf, ranks, dg);
-    check_replicas(rf, dg);
-}
-
 static void check_buckets(gw_runfile *rf, gw_diags *dg) {
     gw_rf_layout *l = &rf->layout;
     if (!is_set(rf, "layout.first_bucket")) l->first_bucket = GW_MIN(INT64_C(1) << 20, l->bucket);
@@ -539,6 +578,68 @@ static void check_precision(gw_runfile *rf, gw_diags *dg) {
     gw_diag_hint(dg, g, "write precision.master: float32, or precision.compute: bf16");
 }
 
+static void refuse_size(gw_runfile *rf, const char *key, const char *hint, gw_diags *dg,
+                        const char *fmt, ...) GW_PRINTF(5, 6);
+static void refuse_size(gw_runfile *rf, const char *key, const char *hint, gw_diags *dg,
+                        const char *fmt, ...) {
+    char text[200];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    gw_diag *g = gw_runfile_error(rf, dg, key, "config-value", "%s", text);
+    gw_diag_hint(dg, g, "%s", hint);
+    rf->marks[gw_rf_key_find(key)].bad = true;
+}
+
+/* Groups of experts, of which a token sees some. */
+static void check_groups(gw_runfile *rf, gw_diags *dg) {
+    int64_t n = rf->model.moe.experts, groups = rf->model.moe.groups;
+    int64_t limit = rf->model.moe.group_limit, top = rf->model.moe.top;
+    if (groups < 1 || n % groups != 0) {
+        refuse_size(rf, blame(rf, "model.moe.groups", "model.moe.experts"),
+                    "groups are of equal size: change one of them", dg,
+                    "model.moe.groups %lld does not divide model.moe.experts %lld",
+                    (long long)groups, (long long)n);
+    } else if (limit > groups) {
+        refuse_size(rf, blame(rf, "model.moe.group_limit", "model.moe.groups"),
+                    "it is how many of them a token may go to", dg,
+                    "model.moe.group_limit %lld is more than model.moe.groups %lld",
+                    (long long)limit, (long long)groups);
+    } else if (top > limit * (n / groups)) {
+        refuse_size(rf, blame(rf, "model.moe.group_limit", "model.moe.top"),
+                    "raise group_limit, or lower top", dg,
+                    "model.moe.group_limit %lld leaves a token %lld experts, and model.moe.top is "
+                    "%lld",
+                    (long long)limit, (long long)(limit * (n / groups)), (long long)top);
+    }
+}
+
+/* A preset's or a family's layers of experts; a model directory's are checked when it is read. */
+static void check_experts(gw_runfile *rf, gw_diags *dg) {
+    const gw_rf_model *m = &rf->model;
+    if (!family_known(rf) ||
+        (m->family != GW_RF_MIXTRAL && m->family != GW_RF_QWEN3_MOE && m->family != GW_RF_DEEPSEEK))
+        return;
+    bool bad = is_bad(rf, "model.moe.experts") || is_bad(rf, "model.moe.top");
+    if (!bad && m->moe.top > m->moe.experts)
+        refuse_size(rf, blame(rf, "model.moe.top", "model.moe.experts"),
+                    "a token goes to top different experts: lower it, or raise experts", dg,
+                    "model.moe.top %lld is more than model.moe.experts %lld", (long long)m->moe.top,
+                    (long long)m->moe.experts);
+    else if (!bad && !is_bad(rf, "model.moe.groups") && !is_bad(rf, "model.moe.group_limit"))
+        check_groups(rf, dg);
+    if (m->family != GW_RF_DEEPSEEK) return;
+    if (m->moe.dense_layers > m->layers && is_set(rf, "model.layers") &&
+        !is_bad(rf, "model.layers") && !is_bad(rf, "model.moe.dense_layers"))
+        refuse_size(rf, "model.moe.dense_layers", "it is how many of them have no experts", dg,
+                    "model.moe.dense_layers %lld is more than model.layers %lld",
+                    (long long)m->moe.dense_layers, (long long)m->layers);
+    if (m->mla.rope % 2 != 0 && !is_bad(rf, "model.mla.rope"))
+        refuse_size(rf, "model.mla.rope", "rotary positions turn pairs of components", dg,
+                    "model.mla.rope is %lld, and it must be even", (long long)m->mla.rope);
+}
+
 /* What names parts that a net for images has not. */
 static void check_images(const gw_runfile *rf, gw_diags *dg) {
     if (!is_of_images(rf)) return;
@@ -559,7 +660,7 @@ static void check_images(const gw_runfile *rf, gw_diags *dg) {
 void gw_rf_derive_and_check(gw_runfile *rf, gw_diags *dg) {
     settle_source(rf, dg);
     refuse_ineffective(rf, dg);
-    check_layout(rf, rf->ranks, dg);
+    gw_rf_check_ranks(rf, rf->ranks, dg);
     check_buckets(rf, dg);
     check_zero(rf, dg);
     bool images = is_of_images(rf);
@@ -571,12 +672,14 @@ void gw_rf_derive_and_check(gw_runfile *rf, gw_diags *dg) {
     if (rf->model.source == GW_RF_PRESET && family_known(rf) && !images) derive_preset(rf, dg);
     check_images(rf, dg);
     check_rope(rf, dg);
+    check_experts(rf, dg);
     if (!is_set(rf, "data.tokenizer"))
         rf->data.tokenizer = rf->model.source == GW_RF_PATH || images ? NULL : "bytes";
     derive_batch(rf, dg);
     check_schedule(rf, dg);
     check_recompute(rf, dg);
     check_precision(rf, dg);
+    gw_rf_check_layout(rf, dg);
 }
 
 /* Keys of a layout that one rank obeys as well as many. */
@@ -598,7 +701,7 @@ static bool says_something(const gw_runfile *rf, int key) {
 }
 
 void gw_runfile_idle_keys(const gw_runfile *rf, gw_str *out) {
-    if (rf->layout.dp != 1) return;
+    if (gw_runfile_ranks(rf) != 1) return;
     for (int i = 0; i < gw_rf_nkeys; i++) {
         const char *path = gw_rf_keys[i].path;
         if (!gw_str_starts(path, "layout.") || works_alone(rf, path) || !says_something(rf, i))
@@ -620,7 +723,8 @@ gw_status gw_runfile_set_ranks(gw_runfile *rf, int64_t ranks, gw_diags *dg) {
     int before = dg ? dg->nerrors : 0;
     GW_ASSERT(ranks >= 1 && dg);
     rf->ranks = ranks;
-    check_layout(rf, ranks, dg);
+    gw_rf_check_ranks(rf, ranks, dg);
     derive_batch(rf, dg);
+    gw_rf_check_layout(rf, dg);
     return dg->nerrors > before ? GW_ERR_CONFIG : GW_OK;
 }

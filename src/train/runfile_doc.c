@@ -57,6 +57,9 @@ static void add_schema_type(const gw_rf_key *k, gw_str *out) {
     case GW_RF_T_LIST:
         gw_str_add(out, "\"type\": \"array\", \"items\": {\"type\": \"string\"}");
         return;
+    case GW_RF_T_MAP:
+        gw_str_add(out, "\"type\": \"object\", \"additionalProperties\": {\"type\": \"string\"}");
+        return;
     case GW_RF_T_PAIR:
         gw_str_add(out, "\"type\": \"array\", \"minItems\": 2, \"maxItems\": 2, "
                         "\"items\": {\"type\": \"number\"");

@@ -12,23 +12,30 @@
 
 // ------------------------------------------------------------------ enumerations
 
-static const gw_rf_name gw_rf_family_names[] = {{"gpt2", GW_RF_GPT2},
-                                                {"llama", GW_RF_LLAMA},
-                                                {"qwen2", GW_RF_QWEN2},
-                                                {"qwen3", GW_RF_QWEN3},
-                                                {"mistral", GW_RF_MISTRAL},
-                                                {"resnet18", GW_RF_RESNET18},
-                                                {"resnet34", GW_RF_RESNET34},
-                                                {"resnet50", GW_RF_RESNET50},
-                                                {"resnet101", GW_RF_RESNET101},
-                                                {"resnet152", GW_RF_RESNET152},
-                                                {NULL, 0}};
+static const gw_rf_name gw_rf_family_names[] = {
+    {"gpt2", GW_RF_GPT2},           {"llama", GW_RF_LLAMA},
+    {"qwen2", GW_RF_QWEN2},         {"qwen3", GW_RF_QWEN3},
+    {"mistral", GW_RF_MISTRAL},     {"mixtral", GW_RF_MIXTRAL},
+    {"qwen3_moe", GW_RF_QWEN3_MOE}, {"deepseek", GW_RF_DEEPSEEK},
+    {"resnet18", GW_RF_RESNET18},   {"resnet34", GW_RF_RESNET34},
+    {"resnet50", GW_RF_RESNET50},   {"resnet101", GW_RF_RESNET101},
+    {"resnet152", GW_RF_RESNET152}, {NULL, 0}};
 static const gw_rf_name gw_rf_batchnorm_names[] = {
     {"local", GW_RF_BATCHNORM_LOCAL}, {"sync", GW_RF_BATCHNORM_SYNC}, {NULL, 0}};
 static const gw_rf_name gw_rf_rope_names[] = {{"none", GW_RF_ROPE_NONE},
                                               {"linear", GW_RF_ROPE_LINEAR},
                                               {"llama3", GW_RF_ROPE_LLAMA3},
+                                              {"yarn", GW_RF_ROPE_YARN},
                                               {NULL, 0}};
+static const gw_rf_name gw_rf_score_names[] = {
+    {"softmax", GW_RF_SOFTMAX}, {"sigmoid", GW_RF_SIGMOID}, {NULL, 0}};
+static const gw_rf_name gw_rf_balance_names[] = {{"none", GW_RF_BALANCE_NONE},
+                                                 {"sequence", GW_RF_BALANCE_SEQUENCE},
+                                                 {"batch", GW_RF_BALANCE_BATCH},
+                                                 {"bias", GW_RF_BALANCE_BIAS},
+                                                 {NULL, 0}};
+static const gw_rf_name gw_rf_drop_names[] = {
+    {"position", GW_RF_DROP_POSITION}, {"score", GW_RF_DROP_SCORE}, {NULL, 0}};
 static const gw_rf_name gw_rf_optimizer_names[] = {
     {"adamw", GW_RF_ADAMW}, {"sgd", GW_RF_SGD}, {"muon", GW_RF_MUON}, {NULL, 0}};
 static const gw_rf_name gw_rf_schedule_names[] = {{"constant", GW_RF_CONSTANT},
@@ -43,6 +50,10 @@ static const gw_rf_name gw_rf_compute_names[] = {{"fp32", GW_RF_FP32},
                                                  {"bfloat16", GW_RF_BF16},
                                                  {"float16", GW_RF_FP16},
                                                  {NULL, 0}};
+static const gw_rf_name gw_rf_products_names[] = {{"compute", GW_RF_PRODUCTS_COMPUTE},
+                                                  {"fp8", GW_RF_PRODUCTS_FP8},
+                                                  {"fp8_pow2", GW_RF_PRODUCTS_FP8_POW2},
+                                                  {NULL, 0}};
 static const gw_rf_name gw_rf_kept_names[] = {{"float32", GW_RF_STORE_FLOAT32},
                                               {"compute", GW_RF_STORE_COMPUTE},
                                               {"fp32", GW_RF_STORE_FLOAT32},
@@ -64,6 +75,11 @@ static const gw_rf_name gw_rf_reduce_names[] = {{"auto", GW_RF_REDUCE_AUTO},
                                                 {"last", GW_RF_REDUCE_LAST},
                                                 {"each", GW_RF_REDUCE_EACH},
                                                 {NULL, 0}};
+static const gw_rf_name gw_rf_cp_mode_names[] = {{"ring", GW_RF_CP_RING},
+                                                 {"ulysses", GW_RF_CP_ULYSSES},
+                                                 {"hybrid", GW_RF_CP_HYBRID},
+                                                 {"allgather", GW_RF_CP_ALLGATHER},
+                                                 {NULL, 0}};
 static const gw_rf_name gw_rf_norm_names[] = {
     {"exact", GW_RF_NORM_EXACT}, {"deferred", GW_RF_NORM_DEFERRED}, {NULL, 0}};
 static const gw_rf_name gw_rf_mem_names[] = {
@@ -124,6 +140,7 @@ const int gw_rf_ngroups = (int)GW_COUNT(gw_rf_groups);
 #define IS_TEXT(x)  _Generic((x), const char * : 1, default : 0)
 #define IS_LIST(x)  _Generic((x), gw_rf_strings : 1, default : 0)
 #define IS_PAIR(x)  _Generic((x), gw_rf_pair : 1, default : 0)
+#define IS_MAP(x)   _Generic((x), gw_rf_map : 1, default : 0)
 #define IS_ENUM(x)  (sizeof(x) == sizeof(int) && !IS_BOOL(x))
 #define GW_GROUP(path, meaning)
 #define GW_KEY(field, TYPE, fallback, check, unit, when, only, meaning)                            \

@@ -20,6 +20,7 @@ typedef enum gw_rf_type {
     GW_RF_T_BYTES, /* int64_t; "64MB" or a number */
     GW_RF_T_LIST,  /* gw_rf_strings */
     GW_RF_T_PAIR,  /* gw_rf_pair */
+    GW_RF_T_MAP,   /* gw_rf_map */
 } gw_rf_type;
 
 /* A value of an enumerated key. Several names may have one value: the first is printed. */
@@ -82,6 +83,10 @@ static inline const void *gw_rf_field_const(const gw_runfile *rf, const gw_rf_ke
 bool gw_rf_effective(const gw_runfile *rf, int key);
 /* Derives what was not given and reports contradictions and keys without effect. */
 void gw_rf_derive_and_check(gw_runfile *rf, gw_diags *dg);
+/* The part of it that settles how many ranks do what (runfile_layout.c). Ranks: 0 = not known. */
+void gw_rf_check_ranks(gw_runfile *rf, int64_t ranks, gw_diags *dg);
+/* What of the layout the run file alone can tell, the model included where that is given by it. */
+void gw_rf_check_layout(gw_runfile *rf, gw_diags *dg);
 
 /* Stores a YAML value in the key's field, or complains at w. */
 bool gw_rf_store_value(gw_runfile *rf, const gw_rf_key *k, const gw_yaml_node *n, gw_where w,

@@ -35,6 +35,7 @@ static const char *type_noun(gw_rf_type t) {
     case GW_RF_T_BYTES: return "a size such as 512MB or 2GiB";
     case GW_RF_T_LIST: return "a list of names such as [a, b]";
     case GW_RF_T_PAIR: return "two numbers such as [0.9, 0.95]";
+    case GW_RF_T_MAP: return "a map of names to texts such as {a: b}";
     }
     return "";
 }
@@ -291,6 +292,37 @@ static bool store_pair(const ctx *c, gw_rf_pair *field) {
     return ok_a && ok_b;
 }
 
+/* Adds the entries of one map; a list of maps is their entries one after another. */
+static bool add_entries(const ctx *c, const gw_yaml_node *map, gw_rf_entry *items, int64_t *n) {
+    bool ok = true;
+    for (const gw_yaml_child *i = map->first; i; i = i->next) {
+        ctx item = item_ctx(c, i);
+        if (i->value->kind != GW_YAML_SCALAR || gw_yaml_scalar_type(i->value) != GW_YAML_TEXT)
+            ok = wrong_type(&item);
+        else
+            items[(*n)++] = (gw_rf_entry){i->key, i->value->text};
+    }
+    return ok;
+}
+
+static bool store_map(const ctx *c, gw_rf_map *field) {
+    bool list = c->n->kind == GW_YAML_LIST, ok = true;
+    int64_t room = 0, n = 0;
+    if (!list && c->n->kind != GW_YAML_MAP) return wrong_type(c);
+    if (!list) room = c->n->count;
+    for (const gw_yaml_child *i = c->n->first; list && i; i = i->next) {
+        ctx item = item_ctx(c, i);
+        if (i->value->kind != GW_YAML_MAP) return wrong_type(&item);
+        room += i->value->count;
+    }
+    gw_rf_entry *items = gw_arena_new(&c->rf->arena, gw_rf_entry, room + 1);
+    if (!list) ok = add_entries(c, c->n, items, &n);
+    for (const gw_yaml_child *i = c->n->first; list && i; i = i->next)
+        ok = add_entries(c, i->value, items, &n) && ok;
+    *field = (gw_rf_map){items, n};
+    return ok;
+}
+
 bool gw_rf_store_value(gw_runfile *rf, const gw_rf_key *k, const gw_yaml_node *n, gw_where w,
                        gw_diags *dg) {
     ctx c = {rf, k, n, w, dg};
@@ -304,6 +336,7 @@ bool gw_rf_store_value(gw_runfile *rf, const gw_rf_key *k, const gw_yaml_node *n
     case GW_RF_T_BYTES: return store_bytes(&c, field);
     case GW_RF_T_LIST: return store_list(&c, field);
     case GW_RF_T_PAIR: return store_pair(&c, field);
+    case GW_RF_T_MAP: return store_map(&c, field);
     }
     return false;
 }
@@ -368,6 +401,17 @@ static void add_list(gw_str *out, const gw_rf_strings *l, bool json) {
     gw_str_add_char(out, ']');
 }
 
+static void add_map(gw_str *out, const gw_rf_map *m, bool json) {
+    gw_str_add_char(out, '{');
+    for (int64_t i = 0; i < m->count; i++) {
+        if (i) gw_str_add(out, ", ");
+        gw_rf_add_json_string(out, m->items[i].name);
+        gw_str_add(out, ": ");
+        add_text(out, m->items[i].value, json);
+    }
+    gw_str_add_char(out, '}');
+}
+
 static void add_count(gw_str *out, const gw_rf_key *k, int64_t v, bool json) {
     if (v == 0 && k->check.word)
         gw_str_printf(out, json ? "\"%s\"" : "%s", k->check.word);
@@ -404,6 +448,7 @@ static void add_value(const gw_runfile *rf, const gw_rf_key *k, bool json, gw_st
     case GW_RF_T_ENUM: add_text(out, gw_runfile_word(rf, k->path), json); return;
     case GW_RF_T_LIST: add_list(out, f, json); return;
     case GW_RF_T_PAIR: add_pair(out, *(const gw_rf_pair *)f); return;
+    case GW_RF_T_MAP: add_map(out, f, json); return;
     }
 }
 

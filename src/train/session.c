@@ -12,8 +12,8 @@
 //
 // With several ranks every stage ends in an exchange of statuses, so that all go on or none does.
 // Each rank makes, reads or loads the part of a tensor that it holds. A checkpoint is one file as
-// one rank writes it: rank 0 puts flat tensors together, one after another, while the others hand
-// their parts over. So a checkpoint does not know by how many ranks it was written.
+// one rank writes it: rank 0 puts tensors together from their parts, one after another, while the
+// others hand their parts over. So a checkpoint does not know by how many ranks it was written.
 //
 // For generation and export a program without ops carries the parameters: the same leaves, placed
 // by the same pass, so that everything that works on parameters of an executor works there too.
@@ -36,14 +36,6 @@
 
 enum { OPENING_LIMIT_S = 1800, SAVING_LIMIT_S = 1800 };
 
-/* ---- parts ---- */
-
-/* Where this rank's part of a tensor begins. */
-static int64_t first_of(const gw_session *s, const gw_type *t) {
-    const gw_mesh *mesh = &gw_exec_graph(s->x)->mesh;
-    return gw_ranks_have_parts(t) ? gw_ranks_first(t, mesh, gw_exec_rank(s->x)) : 0;
-}
-
 /* Every parameter and state of the executor, as a checkpoint sees it. */
 static void list_tensors(gw_session *s) {
     const gw_graph *g = gw_exec_graph(s->x);
@@ -58,13 +50,13 @@ static void list_tensors(gw_session *s) {
         *c = (gw_ckpt_tensor){.name = gw_graph_str(g, x->name),
                               .dtype = t.dtype,
                               .ndim = x->type.ndim,
-                              .flat = gw_ranks_have_parts(&x->type),
-                              .first = first_of(s, &x->type),
-                              .count = t.elems,
+                              .parts = gw_ranks_have_parts(&x->type) ? &x->type : NULL,
+                              .mesh = &g->mesh,
+                              .rank = gw_exec_rank(s->x),
                               .data = t.data};
         for (int i = 0; i < c->ndim; i++) c->dims[i] = x->type.dims[i].size;
         c->box = gw_box_whole(c->ndim, c->dims);
-        GW_ASSERT(t.data);
+        GW_ASSERT(t.data || t.elems == 0);
     }
 }
 
@@ -84,16 +76,18 @@ static gw_tokens_options data_options(const gw_session *s) {
     gw_tokens_options o = gw_tokens_options_default(rf->train.seq_len, (uint64_t)rf->train.seed);
     o.pack = rf->data.pack;
     o.mask_first = rf->data.mask_first_label;
+    o.pad_token = -1; /* no embedding has it, no expert takes it */
     o.vocab_size = (int32_t)s->setup.model.vocab;
     return o;
 }
 
 static gw_loader_options loader_options(const gw_session *s) {
     const gw_runfile *rf = s->rf;
+    const gw_mesh *mesh = &gw_exec_graph(s->x)->mesh;
     return (gw_loader_options){.micro_batch = rf->train.micro_batch,
                                .accumulate = rf->train.accumulate,
-                               .dp_size = gw_ranks_count(s->comm),
-                               .dp_rank = gw_ranks_me(s->comm),
+                               .dp_size = rf->layout.dp,
+                               .dp_rank = gw_slices_part(mesh, gw_exec_rank(s->x)),
                                .first_sample = s->next_sample,
                                .prefetch = rf->data.prefetch_steps};
 }
@@ -190,6 +184,7 @@ static gw_status open_valid(gw_session *s, gw_diags *dg) {
     v->positions = gw_arena_new(&s->mem, int32_t, bs);
     v->docs = gw_arena_new(&s->mem, int32_t, bs);
     v->ids = gw_arena_new(&s->mem, int64_t, b);
+    gw_slices_init(&v->slices, v->x, b, s->rf->train.seq_len, &s->mem);
     count_token_bytes(s);
     warn_without_labels(s);
     return GW_OK;
@@ -255,6 +250,7 @@ static gw_status take_up(gw_session *s, const char *run_dir, gw_diags *dg) {
     if (!found) GW_TRY(initial_weights(s, dg));
     if (gw_session_has_images(s)) return GW_OK;
     gw_loader_options o = loader_options(s);
+    gw_slices_init(&s->slices, s->x, o.micro_batch, s->rf->train.seq_len, &s->mem);
     return gw_loader_open(s->data, &o, &s->loader, dg);
 }
 
@@ -284,7 +280,7 @@ static gw_status open_training(gw_session *s, const char *run_dir, gw_diags *dg)
 gw_status gw_session_open(gw_session *s, gw_runfile *rf, const char *run_dir, gw_comm *comm,
                           gw_diags *dg) {
     begin(s, rf, comm);
-    GW_ASSERT(!comm || rf->layout.dp == gw_comm_size(comm));
+    GW_ASSERT(!comm || gw_runfile_ranks(rf) == gw_comm_size(comm));
     if (comm) gw_comm_busy(comm, "opening the run", OPENING_LIMIT_S);
     gw_status st = open_training(s, run_dir, dg);
     if (comm) gw_comm_busy(comm, NULL, 0);
@@ -379,7 +375,7 @@ static int64_t whole_bytes(const gw_ckpt_tensor *t) {
 gw_status gw_session_whole(const gw_session *s, int i, void *out, gw_diags *dg) {
     const gw_ckpt_tensor *t = &s->tensors[i];
     const gw_graph *g = gw_exec_graph(s->x);
-    if (t->flat && s->comm)
+    if (t->parts && s->comm)
         return gw_ranks_gather(s->comm, gw_type_of(g, s->values[i]), &g->mesh, t->data, out,
                                t->name, dg);
     if (out) memcpy(out, t->data, (size_t)whole_bytes(t));
@@ -433,7 +429,7 @@ static gw_status write_checkpoint(gw_session *s, const char *run_dir, gw_diags *
 /* Another rank's part of a save: it hands over what it holds, in the order in which rank 0 asks. */
 static gw_status hand_over(const gw_session *s, gw_diags *dg) {
     for (int i = 0; i < s->ntensors; i++)
-        if (s->tensors[i].flat) GW_TRY(gw_session_whole(s, i, NULL, dg));
+        if (s->tensors[i].parts) GW_TRY(gw_session_whole(s, i, NULL, dg));
     return GW_OK;
 }
 
@@ -455,7 +451,7 @@ gw_hash128 gw_session_hash(const gw_session *s) {
     for (int i = 0; i < s->ntensors && st == GW_OK; i++) {
         const gw_ckpt_tensor *t = &s->tensors[i];
         const void *data = t->data;
-        if (t->flat) st = gather_whole(&a, i, &data, NULL);
+        if (t->parts) st = gather_whole(&a, i, &data, NULL);
         gw_hasher_add(h, t->name, strlen(t->name) + 1);
         if (st == GW_OK) gw_hasher_add(h, data, (size_t)whole_bytes(t));
     }

@@ -20,6 +20,7 @@
 #include "train/scaler.h"     /* gw_scaler */
 #include "train/schedule.h"   /* gw_schedule */
 #include "train/setup.h"      /* gw_setup */
+#include "train/slices.h"     /* gw_slices */
 
 /* Held-out data and the forward program that measures it. */
 typedef struct gw_session_valid {
@@ -28,6 +29,7 @@ typedef struct gw_session_valid {
     int64_t samples, batches;                    /* of one validation */
     int32_t *tokens, *labels, *positions, *docs; /* [b s] */
     int64_t *ids;                                /* [b] */
+    gw_slices slices;
     int32_t *token_bytes; /* [vocab] bytes of text; NULL without a tokenizer */
     gw_feed feed;         /* of a net for images, which has nothing of the above but x and counts */
 } gw_session_valid;
@@ -51,6 +53,7 @@ typedef struct gw_session {
     char data_hash[33];       /* hex; "" without data */
     char valid_hash[33];      /* likewise of data.valid */
     gw_loader *loader;
+    gw_slices slices; /* of what it loads, this rank's part */
     gw_session_valid valid;
     gw_schedule schedule;
     gw_scaler scaler;

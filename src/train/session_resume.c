@@ -45,6 +45,7 @@ static const struct {
     {"train.seed", ANOTHER_RUN},
     {"optimizer.name", ANOTHER_RUN},
     {"precision.compute", ANOTHER_RUN},
+    {"precision.products", ANOTHER_RUN},
     {"precision.gradients", ANOTHER_RUN},
     {"precision.master", ANOTHER_RUN},
     {"precision.moments", ANOTHER_RUN},
@@ -69,6 +70,15 @@ static const struct {
     {"train.micro_batch", OTHER_BITS},
     {"train.accumulate", OTHER_BITS},
     {"layout.dp", OTHER_BITS},
+    {"layout.tp", OTHER_BITS},
+    {"layout.sequence_parallel", OTHER_BITS},
+    {"layout.tp_chunks", OTHER_BITS},
+    {"layout.cp", OTHER_BITS},
+    {"layout.cp_mode", OTHER_BITS},
+    {"layout.cp_ulysses", OTHER_BITS},
+    {"layout.ep", OTHER_BITS},
+    {"layout.moe_buffer", OTHER_BITS},
+    {"layout.shard", OTHER_BITS},
     {"layout.zero", OTHER_BITS},
     {"layout.dp_replicate", OTHER_BITS},
     {"layout.reduce", OTHER_BITS},
@@ -214,6 +224,34 @@ static void net_words(const gw_model *m, gw_str *t) {
     word_real(t, "momentum", r->momentum);
 }
 
+/* Experts and latents; how their load is kept even is what training does, as much as the model. */
+static void expert_words(const gw_model *m, gw_str *t) {
+    const gw_moe *e = &m->moe;
+    if (e->experts == 0) return;
+    word_int(t, "experts", e->experts);
+    word_int(t, "top", e->top);
+    word_int(t, "expert_ffn", e->ffn);
+    word_int(t, "shared", e->shared);
+    word_int(t, "dense_layers", e->dense_layers);
+    word_int(t, "score", (int64_t)e->score);
+    word_int(t, "normalize", e->normalize);
+    word_real(t, "scale", e->scale);
+    word_int(t, "groups", e->groups);
+    word_int(t, "group_limit", e->group_limit);
+    word_int(t, "choice_bias", e->choice_bias);
+    word_int(t, "balance", (int64_t)e->balance);
+    word_real(t, "balance_weight", e->balance_weight);
+    word_real(t, "z_weight", e->z_weight);
+    word_real(t, "bias_rate", e->bias_rate);
+    word_real(t, "capacity", e->capacity);
+    word_int(t, "drop_by_score", e->drop_by_score);
+    word_int(t, "q_rank", m->mla.q_rank);
+    word_int(t, "kv_rank", m->mla.kv_rank);
+    word_int(t, "nope", m->mla.nope);
+    word_int(t, "rope", m->mla.rope);
+    word_int(t, "v", m->mla.v);
+}
+
 const char *gw_session_model_words(const gw_session *s, gw_arena *a) {
     const gw_model *m = &s->setup.model;
     gw_str t = {0};
@@ -241,6 +279,11 @@ const char *gw_session_model_words(const gw_session *s, gw_arena *a) {
         word_real(&t, "rope_high", m->rope_high);
         word_int(&t, "rope_original", m->rope_original);
     }
+    if (m->rope_scaling == GW_ROPE_YARN) {
+        word_real(&t, "rope_mscale", m->rope_mscale);
+        word_real(&t, "rope_mscale_all", m->rope_mscale_all);
+    }
+    expert_words(m, &t);
     word_int(&t, "tie_embeddings", m->tie);
     word_int(&t, "qkv_bias", m->qkv_bias);
     word_int(&t, "out_bias", m->out_bias);
@@ -365,10 +408,15 @@ static bool take_first_row(gw_ckpt_tensor *t, const gw_ckpt_entry_tensor *e, gw_
         e->dims[1] != t->dims[1])
         return false;
     t->dims[0] = e->dims[0];
-    t->flat = false;
+    t->parts = NULL;
     t->box = (gw_box){.ndim = 2, .size = {1, t->dims[1]}};
     t->data = gw_arena_alloc(mem, t->dims[1] * gw_dtype_bits(t->dtype) / 8);
     return true;
+}
+
+static int64_t rows_of(const gw_ckpt_tensor *t) {
+    if (!t->parts) return t->dims[0];
+    return gw_type_local_elems(t->parts, t->mesh, t->rank) / t->dims[1];
 }
 
 static gw_status load_tensors(const gw_session *s, const gw_ckpt_manifest *m, gw_diags *dg) {
@@ -384,7 +432,7 @@ static gw_status load_tensors(const gw_session *s, const gw_ckpt_manifest *m, gw
     for (int i = 0; st == GW_OK && i < n; i++) {
         int64_t row = t[i].dims[1] * gw_dtype_bits(t[i].dtype) / 8;
         const gw_ckpt_tensor *to = &s->tensors[i];
-        int64_t rows = first[i] ? (to->flat ? to->count / to->dims[1] : to->dims[0]) : 0;
+        int64_t rows = first[i] ? rows_of(to) : 0;
         for (int64_t k = 0; k < rows; k++)
             memcpy((char *)to->data + k * row, t[i].data, (size_t)row);
     }

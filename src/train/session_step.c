@@ -4,8 +4,9 @@
 // A step is a program run in three segments around its micro-batches; here its inputs are written
 // and its results read. The loss is a sum over the valid labels of all micro-batches, and its
 // divisor is data: the loader has counted the labels of the whole step ahead, so the division
-// stands in the seed of backward, together with the loss scale. A step without any valid label has
-// a seed of zero: its gradient is zero and only decay and momentum move the weights.
+// stands in the seed of backward, together with the loss scale. Auxiliary losses of experts are
+// means over sequences or micro-batches and have a seed of their own. A step without any valid
+// label has a seed of zero: its gradient is zero and only decay and momentum move the weights.
 //
 // Two counters: `batch` keys data and dropout and advances with each batch used, `step` keys
 // schedule and bias correction and advances with each update. A step whose norm is not finite is no
@@ -32,7 +33,7 @@
 /* ---- inputs ---- */
 
 typedef struct step_inputs {
-    float lr, muon_lr, inv_scale, seed;
+    float lr, muon_lr, inv_scale, seed, aux_seed;
     int64_t step, batch;
 } step_inputs;
 
@@ -43,6 +44,7 @@ static step_inputs inputs_of(const gw_session *s, const gw_step_batch *b) {
                          .muon_lr = (float)(s->rf->optimizer.muon_lr * f),
                          .inv_scale = (float)(1 / s->scaler.scale),
                          .seed = (float)seed,
+                         .aux_seed = (float)(s->scaler.scale / gw_setup_aux_units(&s->setup)),
                          .step = s->step + 1,
                          .batch = s->batch};
 }
@@ -54,23 +56,14 @@ static void write_step_inputs(gw_exec *x, const step_inputs *in) {
     (void)gw_exec_write(x, "step", &in->step, sizeof in->step);
     (void)gw_exec_write(x, "inv_scale", &in->inv_scale, sizeof in->inv_scale);
     (void)gw_exec_write(x, "seed", &in->seed, sizeof in->seed);
+    (void)gw_exec_write(x, "aux_seed", &in->aux_seed, sizeof in->aux_seed);
     (void)gw_exec_write(x, "batch", &in->batch, sizeof in->batch);
-}
-
-static void write_tokens(const gw_session *s, gw_exec *x, const gw_micro_batch *m) {
-    int64_t b = s->rf->train.micro_batch;
-    int64_t bytes = b * s->rf->train.seq_len * (int64_t)sizeof(int32_t);
-    (void)gw_exec_write(x, "tokens", m->tokens, bytes);
-    (void)gw_exec_write(x, "labels", m->labels, bytes);
-    (void)gw_exec_write(x, "positions", m->positions, bytes);
-    (void)gw_exec_write(x, "docs", m->docs, bytes);
-    (void)gw_exec_write(x, "samples", m->sample_ids, b * (int64_t)sizeof(int64_t));
 }
 
 /* Micro-batch k of a step. */
 static gw_status write_micro_batch(gw_session *s, const gw_step_batch *b, int64_t k, gw_diags *dg) {
     if (gw_session_has_images(s)) return gw_session_write_images(s, s->x, b, k, dg);
-    write_tokens(s, s->x, &b->micro[k]);
+    gw_slices_write(&s->slices, s->x, &b->micro[k]);
     return GW_OK;
 }
 
@@ -84,9 +77,10 @@ static float read_scalar(const gw_exec *x, const char *name, float absent) {
 static gw_status read_sum(const gw_session *s, const gw_exec *x, const char *name, double *sum,
                           gw_diags *dg) {
     gw_vid v = gw_exec_find(x, name);
+    const gw_graph *g = gw_exec_graph(x);
     *sum = (double)read_scalar(x, name, 0);
-    if (!s->comm || v == GW_NONE || gw_type_of(gw_exec_graph(x), v)->psum == 0) return GW_OK;
-    return gw_comm_sum_f64(s->comm, sum, 1, name, dg);
+    if (v == GW_NONE) return GW_OK;
+    return gw_ranks_sum_partial(s->comm, gw_type_of(g, v), &g->mesh, sum, name, dg);
 }
 
 /* ---- where a number that is not finite began ---- */
@@ -323,7 +317,7 @@ gw_status gw_session_step(gw_session *s, gw_session_step_result *r, gw_diags *dg
 /* A row past the end of the set: padding that nothing counts. */
 static void blank_row(const gw_session_valid *v, int64_t row, int64_t s) {
     for (int64_t i = row * s; i < (row + 1) * s; i++) {
-        v->tokens[i] = 0;
+        v->tokens[i] = -1;
         v->labels[i] = GW_LABEL_MASKED;
         v->positions[i] = (int32_t)(i - row * s);
         v->docs[i] = 0;
@@ -335,7 +329,7 @@ static void blank_row(const gw_session_valid *v, int64_t row, int64_t s) {
 static gw_status fill_batch(const gw_session *s, int64_t batch, gw_diags *dg) {
     const gw_session_valid *v = &s->valid;
     int64_t b = s->rf->train.micro_batch, n = s->rf->train.seq_len;
-    int64_t first = (batch * s->rf->layout.dp + gw_ranks_me(s->comm)) * b;
+    int64_t first = batch * s->rf->layout.dp * b + v->slices.first;
     for (int64_t row = 0; row < b; row++) {
         int64_t number = first + row;
         if (number >= v->samples) {
@@ -352,8 +346,12 @@ static gw_status fill_batch(const gw_session *s, int64_t batch, gw_diags *dg) {
     return GW_OK;
 }
 
+/* Ranks that read the same rows count them once. */
 static void count_labels(const gw_session *s, gw_session_valid_result *r) {
     const gw_session_valid *v = &s->valid;
+    const gw_mesh *mesh = &gw_exec_graph(v->x)->mesh;
+    uint32_t samples = gw_mesh_group(mesh, "dp") | gw_mesh_group(mesh, "dp_replicate");
+    if (!gw_ranks_counts(mesh, samples, gw_exec_rank(v->x))) return;
     int64_t n = s->rf->train.micro_batch * s->rf->train.seq_len;
     for (int64_t i = 0; i < n; i++) {
         if (v->labels[i] == GW_LABEL_MASKED) continue;
@@ -367,14 +365,13 @@ static gw_status sum_over_ranks(const gw_session *s, double *nats, gw_session_va
                                 gw_diags *dg) {
     const gw_graph *g = gw_exec_graph(s->valid.x);
     gw_vid v = gw_exec_find(s->valid.x, "loss");
-    bool partial = v != GW_NONE && gw_type_of(g, v)->psum != 0;
-    double sums[3] = {(double)r->labels, (double)r->bytes, partial ? *nats : 0};
+    double sums[2] = {(double)r->labels, (double)r->bytes};
     if (!s->comm) return GW_OK;
-    GW_TRY(gw_comm_sum_f64(s->comm, sums, 3, "validation", dg));
+    GW_TRY(gw_comm_sum_f64(s->comm, sums, 2, "validation", dg));
     r->labels = (int64_t)sums[0];
     r->bytes = (int64_t)sums[1];
-    if (partial) *nats = sums[2];
-    return GW_OK;
+    if (v == GW_NONE) return GW_OK;
+    return gw_ranks_sum_partial(s->comm, gw_type_of(g, v), &g->mesh, nats, "validation", dg);
 }
 
 gw_status gw_session_validate(gw_session *s, gw_session_valid_result *r, gw_diags *dg) {
@@ -391,7 +388,7 @@ gw_status gw_session_validate(gw_session *s, gw_session_valid_result *r, gw_diag
     for (int64_t k = 0; k < v->batches; k++) {
         GW_TRY(fill_batch(s, k, dg));
         gw_micro_batch m = {v->tokens, v->labels, v->positions, v->docs, v->ids, 0};
-        write_tokens(s, v->x, &m);
+        gw_slices_write(&v->slices, v->x, &m);
         GW_TRY(gw_exec_run(v->x, GW_SEG_LOOP, dg));
         nats += (double)read_scalar(v->x, "loss", 0);
         count_labels(s, r);

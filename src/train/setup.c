@@ -4,23 +4,28 @@
 //
 // Train, plan, program, generate and export all come through here, so that what is planned is what
 // is run. Data sizes reach the graph as they are: micro_batch rows of seq_len tokens on each of dp
-// ranks; the step has `accumulate` micro-batches. The layout is a mesh on the graph and a few
-// options of the compiler: the model is built without knowing of either. The major sub-axes are the
-// replicas, so that the ranks that share a copy are neighbours, on one host where they fit.
+// ranks, but that a sequence which is cut is padded to where its cuts are even; the step has
+// `accumulate` micro-batches. The layout is a mesh on the graph, the dimension that is cut of each
+// parameter, and a few options of the compiler: the model is built without knowing of any. In the
+// order of the sub-axes, replicas are the most major and tensor-parallel ranks the most minor, so
+// that the ranks that talk most are neighbours, on one host where they fit.
 #include "train/setup.h"
 
+#include <stdio.h> /* snprintf */
 #include <string.h>
 
-#include "base/io.h"          /* gw_path_exists */
-#include "base/panic.h"       /* gw_panic */
-#include "base/str.h"         /* gw_str_ends */
-#include "comm/algorithm.h"   /* gw_algorithm_find */
-#include "comm/calibration.h" /* gw_calibration */
-#include "file/hf_config.h"   /* gw_hf_config_read */
-#include "ops/ops.h"          /* gw_ops_table */
-#include "run/exec.h"         /* gw_exec_workspace */
-#include "train/generate.h"   /* gw_gguf_tokenizer_open */
-#include "train/hf_model.h"   /* gw_model_from_hf */
+#include "base/io.h"           /* gw_path_exists */
+#include "base/panic.h"        /* gw_panic */
+#include "base/str.h"          /* gw_str_ends */
+#include "comm/algorithm.h"    /* gw_algorithm_find */
+#include "comm/calibration.h"  /* gw_calibration */
+#include "file/hf_config.h"    /* gw_hf_config_read */
+#include "model/fp8.h"         /* gw_fp8_rewrite */
+#include "ops/ops.h"           /* gw_ops_table */
+#include "run/exec.h"          /* gw_exec_workspace */
+#include "train/generate.h"    /* gw_gguf_tokenizer_open */
+#include "train/hf_model.h"    /* gw_model_from_hf */
+#include "train/runfile_key.h" /* gw_rf_key_find */
 
 gw_dtype gw_setup_compute(const gw_runfile *rf) {
     switch (rf->precision.compute) {
@@ -55,11 +60,73 @@ static void copy_rope(const gw_rf_model *r, gw_model *m) {
     case GW_RF_ROPE_NONE: m->rope_scaling = GW_ROPE_NONE; return;
     case GW_RF_ROPE_LINEAR: m->rope_scaling = GW_ROPE_LINEAR; break;
     case GW_RF_ROPE_LLAMA3: m->rope_scaling = GW_ROPE_LLAMA3; break;
+    case GW_RF_ROPE_YARN: m->rope_scaling = GW_ROPE_YARN; break;
     }
     m->rope_factor = r->rope_scaling.factor;
     m->rope_low = r->rope_scaling.low_freq_factor;
     m->rope_high = r->rope_scaling.high_freq_factor;
     m->rope_original = r->rope_scaling.original_max_positions;
+    if (m->rope_scaling != GW_ROPE_YARN) return;
+    m->rope_low = r->rope_scaling.beta_slow;
+    m->rope_high = r->rope_scaling.beta_fast;
+    m->rope_mscale = r->rope_scaling.mscale;
+    m->rope_mscale_all = r->rope_scaling.mscale_all_dim;
+}
+
+/* Experts and latents. DeepSeek's sigmoid scores have a bias for the choice. */
+static void copy_experts(const gw_rf_model *r, gw_model *m) {
+    bool deepseek = m->family == GW_FAMILY_DEEPSEEK;
+    if (m->family != GW_FAMILY_MIXTRAL && m->family != GW_FAMILY_QWEN3_MOE && !deepseek) return;
+    gw_moe *e = &m->moe;
+    e->experts = r->moe.experts;
+    e->top = r->moe.top;
+    e->ffn = r->moe.ffn;
+    e->shared = r->moe.shared;
+    e->dense_layers = r->moe.dense_layers;
+    e->score = (gw_moe_score)r->moe.score;
+    e->normalize = r->moe.normalize;
+    e->scale = r->moe.scale;
+    e->groups = r->moe.groups;
+    e->group_limit = r->moe.group_limit;
+    e->balance = (gw_moe_balance)r->moe.balance;
+    e->balance_weight = r->moe.balance_weight;
+    e->z_weight = r->moe.z_weight;
+    e->bias_rate = r->moe.bias_rate;
+    e->capacity = r->moe.capacity;
+    e->drop_by_score = r->moe.drop == GW_RF_DROP_SCORE;
+    if (m->family == GW_FAMILY_MIXTRAL) m->ffn = e->ffn; /* all its layers have experts */
+    e->choice_bias = e->balance == GW_MOE_BALANCE_BIAS || (deepseek && e->score == GW_MOE_SIGMOID);
+    if (!deepseek) return;
+    m->mla = (gw_mla){.q_rank = r->mla.q_rank,
+                      .kv_rank = r->mla.kv_rank,
+                      .nope = r->mla.nope,
+                      .rope = r->mla.rope,
+                      .v = r->mla.v};
+}
+
+/* A model that was read: how its training keeps load even is the run file's to say. */
+static gw_status balance_of_path(const gw_runfile *rf, gw_model *m, gw_diags *dg) {
+    static const char *const keys[] = {"model.moe.balance",  "model.moe.balance_weight",
+                                       "model.moe.z_weight", "model.moe.bias_rate",
+                                       "model.moe.capacity", "model.moe.drop"};
+    gw_moe *e = &m->moe;
+    for (size_t i = 0; i < GW_COUNT(keys); i++) {
+        if (!rf->marks[gw_rf_key_find(keys[i])].set) continue;
+        if (e->experts == 0) {
+            (void)gw_runfile_error(rf, dg, keys[i], "config-no-effect",
+                                   "%s has no effect here: the model at model.path has no experts",
+                                   keys[i]);
+            return GW_ERR_CONFIG;
+        }
+        if (i == 0) e->balance = (gw_moe_balance)rf->model.moe.balance;
+        if (i == 1) e->balance_weight = rf->model.moe.balance_weight;
+        if (i == 2) e->z_weight = rf->model.moe.z_weight;
+        if (i == 3) e->bias_rate = rf->model.moe.bias_rate;
+        if (i == 4) e->capacity = rf->model.moe.capacity;
+        if (i == 5) e->drop_by_score = rf->model.moe.drop == GW_RF_DROP_SCORE;
+    }
+    if (e->experts > 0 && e->balance == GW_MOE_BALANCE_BIAS) e->choice_bias = true;
+    return gw_model_check(m, dg);
 }
 
 /* A family's or a preset's model: the run file holds every dimension, given or derived. */
@@ -82,6 +149,8 @@ static void copy_sizes(const gw_rf_model *r, gw_model *m) {
     m->window = r->sliding_window;
     for (int64_t l = 0; l < m->layers && l < GW_MODEL_MAX_LAYERS; l++)
         m->windowed[l] = m->window > 0;
+    copy_experts(r, m);
+    if (m->family == GW_FAMILY_QWEN3_MOE) m->qkv_bias = m->out_bias = r->attention_bias;
     if (m->family == GW_FAMILY_LLAMA || m->family == GW_FAMILY_QWEN3) {
         m->qkv_bias = m->out_bias = r->attention_bias;
         m->mlp_bias = r->mlp_bias;
@@ -110,10 +179,14 @@ static gw_status make_net(gw_setup *s, gw_diags *dg) {
 }
 
 static gw_status make_model(gw_setup *s, gw_diags *dg) {
-    static const gw_family families[] = {GW_FAMILY_GPT2, GW_FAMILY_LLAMA, GW_FAMILY_QWEN2,
-                                         GW_FAMILY_QWEN3, GW_FAMILY_MISTRAL};
+    static const gw_family families[] = {GW_FAMILY_GPT2,      GW_FAMILY_LLAMA,   GW_FAMILY_QWEN2,
+                                         GW_FAMILY_QWEN3,     GW_FAMILY_MISTRAL, GW_FAMILY_MIXTRAL,
+                                         GW_FAMILY_QWEN3_MOE, GW_FAMILY_DEEPSEEK};
     const gw_runfile *rf = s->rf;
-    if (rf->model.source == GW_RF_PATH) return gw_setup_read_model(rf->model.path, &s->model, dg);
+    if (rf->model.source == GW_RF_PATH) {
+        GW_TRY(gw_setup_read_model(rf->model.path, &s->model, dg));
+        return balance_of_path(rf, &s->model, dg);
+    }
     if (gw_runfile_has_images(rf)) return make_net(s, dg);
     s->model = gw_model_defaults(families[rf->model.family]);
     copy_sizes(&rf->model, &s->model);
@@ -126,7 +199,33 @@ static gw_status make_model(gw_setup *s, gw_diags *dg) {
     return gw_model_check(&s->model, dg);
 }
 
+bool gw_setup_model(const gw_runfile *rf, gw_model *m) {
+    gw_runfile copy = *rf;
+    gw_setup *s = gw_mem_zalloc(sizeof *s);
+    gw_diags quiet;
+    gw_diags_init(&quiet);
+    if (copy.model.vocab <= 0) copy.model.vocab = 1;
+    s->rf = &copy;
+    bool ok = rf->model.source != GW_RF_PATH && make_model(s, &quiet) == GW_OK;
+    *m = s->model;
+    gw_diags_release(&quiet);
+    gw_mem_free(s);
+    return ok;
+}
+
+double gw_setup_aux_units(const gw_setup *s) {
+    const gw_rf_train *t = &s->rf->train;
+    bool whole = s->model.moe.balance == GW_MOE_BALANCE_BATCH;
+    return (double)(whole ? t->accumulate : t->global_batch);
+}
+
 /* ---- options ---- */
+
+_Static_assert((int)GW_RF_CP_RING == (int)GW_CP_RING &&
+                   (int)GW_RF_CP_ULYSSES == (int)GW_CP_ULYSSES &&
+                   (int)GW_RF_CP_HYBRID == (int)GW_CP_HYBRID &&
+                   (int)GW_RF_CP_ALLGATHER == (int)GW_CP_ALLGATHER,
+               "modes are numbered as the compiler numbers them");
 
 static gw_dtype store(gw_rf_store k, gw_dtype compute) {
     return k == GW_RF_STORE_FLOAT32 ? GW_F32 : compute;
@@ -154,9 +253,9 @@ enum { MAX_ALGORITHMS = 32 };
 /* The algorithm of one bucket: layout.collectives where that can do it, the fastest otherwise. */
 static const char *choose_algorithm(const gw_graph *g, const gw_oid *ops, int n, const void *user) {
     const gw_setup *s = user;
-    gw_coll_part *parts = gw_mem_alloc(sizeof *parts * (size_t)n);
+    gw_arena mem = {0};
     gw_coll_candidate all[MAX_ALGORITHMS];
-    gw_coll c = gw_exec_coll(g, ops, n, 0, parts);
+    gw_coll c = gw_exec_coll(g, ops, n, 0, &mem);
     c.algorithm = NULL;
     gw_coll_machine m = gw_exec_group_machine(&s->facts.comm, &g->mesh, c.axes);
     int count = 0;
@@ -164,7 +263,7 @@ static const char *choose_algorithm(const gw_graph *g, const gw_oid *ops, int n,
     for (int i = 0; i < count; i++)
         if (all[i].possible && gw_str_eq(all[i].name, s->rf->layout.collectives))
             name = all[i].name;
-    gw_mem_free(parts);
+    gw_arena_release(&mem);
     return name;
 }
 
@@ -172,7 +271,13 @@ static void layout_options(gw_setup *s, gw_layout_opts *o) {
     const gw_rf_layout *r = &s->rf->layout;
     bool reshards = r->zero == 3 && r->reshard_after_forward != GW_RF_RESHARD_FALSE;
     bool by_stage = r->reduce == GW_RF_REDUCE_AUTO && r->zero >= 2;
-    *o = (gw_layout_opts){.zero = (int)r->zero,
+    *o = (gw_layout_opts){.sequence_parallel = r->tp > 1 && r->sequence_parallel,
+                          .tp_chunks = (int)r->tp_chunks,
+                          .cp_mode = (gw_cp_mode)r->cp_mode,
+                          .cp_ulysses = r->cp > 1 ? (int)r->cp_ulysses : 0,
+                          .ep = (int)r->ep,
+                          .moe_buffer = r->moe_buffer,
+                          .zero = (int)r->zero,
                           .keep_gathered = r->reshard_after_forward == GW_RF_RESHARD_FALSE,
                           .reduce_each = r->reduce == GW_RF_REDUCE_EACH || by_stage,
                           .bucket_bytes = r->bucket,
@@ -241,11 +346,31 @@ static void compile_options(gw_setup *s) {
 static void list_params(gw_setup *s) {
     gw_model_params(&s->model, &s->mem, &s->params, &s->nparams);
     s->infos = gw_arena_new(&s->mem, gw_param_info, s->nparams + 1);
-    for (int i = 0; i < s->nparams; i++)
+    for (int i = 0; i < s->nparams; i++) {
         s->infos[i] = (gw_param_info){.name = s->params[i].name,
                                       .decay = s->params[i].decay,
                                       .hidden = s->params[i].hidden,
                                       .rows = s->params[i].rows};
+    }
+}
+
+gw_placement_rule *gw_runfile_rules(const gw_runfile *rf, gw_arena *a, int *n) {
+    const gw_rf_map *map = &rf->layout.shard;
+    bool cut = rf->layout.tp > 1;
+    gw_placement_rule *rules = gw_arena_new(a, gw_placement_rule, map->count + 1);
+    *n = cut ? (int)map->count : 0;
+    for (int i = 0; i < *n; i++)
+        rules[i] = (gw_placement_rule){.pattern = map->items[i].name, .dim = map->items[i].value};
+    return rules;
+}
+
+/* Where each is cut, once the layout has been found to fit. */
+static void place_params(gw_setup *s) {
+    int n;
+    const gw_placement_rule *rules = gw_runfile_rules(s->rf, &s->mem, &n);
+    for (int i = 0; i < s->nparams && s->model.family != GW_FAMILY_RESNET; i++)
+        snprintf(s->infos[i].cut, sizeof s->infos[i].cut, "%s",
+                 gw_placement_of(&s->params[i], rules, n));
 }
 
 static gw_status no_tokenizer(const gw_runfile *rf, gw_diags *dg) {
@@ -351,9 +476,11 @@ static gw_status read_calibration(gw_setup *s, gw_diags *dg) {
 }
 
 gw_status gw_setup_ranks(gw_setup *s, gw_comm *comm, gw_diags *dg) {
-    int64_t ranks = s->rf->layout.dp;
+    int64_t ranks = gw_runfile_ranks(s->rf);
     bool shares = s->rf->train.threads == 0 && ranks > 1;
+    GW_TRY(gw_runfile_check_placement(s->rf, &s->model, dg));
     GW_TRY(check_algorithm(s, dg));
+    place_params(s);
     if (comm)
         GW_TRY(settle_machine(s, comm, dg));
     else if (shares)
@@ -383,23 +510,40 @@ static void set_mesh(const gw_setup *s, gw_graph *g) {
     int64_t replicas = l->zero > 0 ? l->dp_replicate : 1;
     (void)gw_mesh_add(&g->mesh, "dp_replicate", (int32_t)replicas);
     (void)gw_mesh_add(&g->mesh, "dp", (int32_t)(l->dp / replicas));
+    (void)gw_mesh_add(&g->mesh, "cp", (int32_t)l->cp);
+    (void)gw_mesh_add(&g->mesh, "tp", (int32_t)l->tp);
 }
 
-gw_status gw_setup_program(const gw_setup *s, bool train, const char *last, gw_graph *g,
-                           gw_compile_report *report, gw_diags *dg) {
-    int64_t dp = s->rf->layout.dp;
+/* The global graph of one micro-batch. */
+static gw_status build(const gw_setup *s, bool train, int64_t seq, gw_graph *g, gw_diags *dg) {
     bool judges = !train && s->model.family == GW_FAMILY_RESNET;
     gw_build_opts b = {.mode = judges ? GW_BUILD_LOGITS : GW_BUILD_LOSS,
-                       .batch = s->rf->train.micro_batch * dp,
-                       .seq = s->rf->train.seq_len,
+                       .batch = s->rf->train.micro_batch * s->rf->layout.dp,
+                       .seq = seq,
                        .compute = s->train.compute,
                        .seed = (uint64_t)s->rf->train.seed,
                        .training = train,
                        .packed = true};
     gw_graph_init(g, gw_ops_table());
-    gw_status st = gw_model_build(g, &s->model, &b, dg);
+    GW_TRY(gw_model_build(g, &s->model, &b, dg));
+    gw_rf_products products = s->rf->precision.products;
+    if (products == GW_RF_PRODUCTS_COMPUTE) return GW_OK;
+    gw_fp8_opts fp8 = {.pow2 = products == GW_RF_PRODUCTS_FP8_POW2};
+    return gw_fp8_rewrite(g, &fp8, NULL, dg);
+}
+
+gw_status gw_setup_program(const gw_setup *s, bool train, const char *last, gw_graph *g,
+                           gw_compile_report *report, gw_diags *dg) {
+    gw_status st = build(s, train, gw_runfile_padded_seq(s->rf), g, dg);
     set_mesh(s, g);
     return finish(g, st, train ? &s->train : &s->forward, last, report, dg);
+}
+
+gw_status gw_setup_reference(const gw_setup *s, gw_graph *g, gw_diags *dg) {
+    gw_compile_opts o = s->train;
+    o.layout = (gw_layout_opts){0};
+    gw_status st = build(s, true, s->rf->train.seq_len, g, dg);
+    return finish(g, st, &o, NULL, NULL, dg);
 }
 
 gw_status gw_setup_logits_program(const gw_setup *s, int64_t batch, int64_t seq, int64_t cache,

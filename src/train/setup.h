@@ -3,14 +3,15 @@
 #ifndef GW_TRAIN_SETUP_H
 #define GW_TRAIN_SETUP_H
 
-#include "comm/comm.h"      /* gw_comm */
-#include "data/tokenizer.h" /* gw_tokenizer */
-#include "file/hf_config.h" /* gw_hf_config */
-#include "kernel/kernel.h"  /* gw_machine */
-#include "model/model.h"    /* gw_model, gw_param */
-#include "pass/pass.h"      /* gw_compile_opts */
-#include "run/exec_comm.h"  /* gw_exec_facts */
-#include "train/runfile.h"  /* gw_runfile */
+#include "comm/comm.h"       /* gw_comm */
+#include "data/tokenizer.h"  /* gw_tokenizer */
+#include "file/hf_config.h"  /* gw_hf_config */
+#include "kernel/kernel.h"   /* gw_machine */
+#include "model/model.h"     /* gw_model, gw_param */
+#include "model/placement.h" /* gw_placement_rule */
+#include "pass/pass.h"       /* gw_compile_opts */
+#include "run/exec_comm.h"   /* gw_exec_facts */
+#include "train/runfile.h"   /* gw_runfile */
 
 typedef struct gw_setup {
     gw_arena mem;
@@ -32,21 +33,33 @@ typedef struct gw_setup {
 GW_WARN_UNUSED gw_status gw_setup_init(gw_setup *s, gw_runfile *rf, bool need_tokenizer,
                                        gw_diags *dg);
 void gw_setup_release(gw_setup *s);
-/* For layout.dp ranks, before any program is made. With a comm all ranks settle on one machine (the
+/* For the ranks of the layout, before any program is made; what of it does not fit the model is
+ * refused. With a comm all ranks settle on one machine (the
  * fewest threads, the least instruction set), synchronising; without one (the plan) the ranks are
  * taken to share this machine's cores. `s` stays where it is from here on. */
 GW_WARN_UNUSED gw_status gw_setup_ranks(gw_setup *s, gw_comm *comm, gw_diags *dg);
 
 /* Builds and compiles, up to pass `last` (NULL = all). `g` uninitialised; released by the caller on
  * success. The training step, or a forward program with loss (`train` false) of the micro-batch's
- * shape; both of layout.dp ranks. Of a net for images the forward program has logits instead. */
+ * shape: micro_batch x dp sequences of gw_runfile_padded_seq tokens, over all ranks. Of a net for
+ * images the forward program has logits instead. */
 GW_WARN_UNUSED gw_status gw_setup_program(const gw_setup *s, bool train, const char *last,
                                           gw_graph *g, gw_compile_report *report, gw_diags *dg);
+/* The same training step for one rank alone: no mesh, nothing sharded, nothing padded. */
+GW_WARN_UNUSED gw_status gw_setup_reference(const gw_setup *s, gw_graph *g, gw_diags *dg);
 /* A forward program that yields logits: with a KV cache of `cache` rows (prefill or decode of `seq`
  * new tokens a row), or, cache 0, over whole sequences. */
 GW_WARN_UNUSED gw_status gw_setup_logits_program(const gw_setup *s, int64_t batch, int64_t seq,
                                                  int64_t cache, gw_graph *g,
                                                  gw_compile_report *report, gw_diags *dg);
+/* The model that a run file gives by family or preset, a vocabulary that is still `auto` taken
+ * for 1. False where it is no model. */
+bool gw_setup_model(const gw_runfile *rf, gw_model *m);
+/* The exceptions of layout.shard, for as long as rf lives; none on one tensor-parallel rank. */
+gw_placement_rule *gw_runfile_rules(const gw_runfile *rf, gw_arena *a, int *n);
+/* What auxiliary losses of experts are means over, of a step: its sequences or, where they are of a
+ * whole micro-batch, its global micro-batches. */
+double gw_setup_aux_units(const gw_setup *s);
 /* The dtype of values in products. */
 gw_dtype gw_setup_compute(const gw_runfile *rf);
 

@@ -45,11 +45,15 @@ void gw_verify_add_check(gw_verifier *r, bool ok, const char *name, const char *
 
 /* ---- the run as a pass wants it ---- */
 
-static bool narrows(const gw_runfile *rf) { return rf->precision.compute != GW_RF_FP32; }
+static bool narrows(const gw_runfile *rf) {
+    return rf->precision.compute != GW_RF_FP32 ||
+           rf->precision.products != GW_RF_PRODUCTS_COMPUTE;
+}
 
 static bool lossy(const gw_rf_layout *l) {
-    bool weights = l->zero > 0 && l->dp > 1 && l->weight_wire != GW_WIRE_SAME;
-    bool gradients = l->dp > 1 && l->gradient_wire != GW_WIRE_SAME;
+    bool several = l->dp * l->cp > 1; /* ranks that hold copies, or parts, of what is trained */
+    bool weights = l->zero > 0 && several && l->weight_wire != GW_WIRE_SAME;
+    bool gradients = several && l->gradient_wire != GW_WIRE_SAME;
     return weights || gradients;
 }
 
@@ -59,6 +63,7 @@ static void use_float32(gw_runfile *rf) {
     rf->precision.compute = GW_RF_FP32;
     rf->precision.gradients = rf->precision.master = rf->precision.moments = GW_RF_STORE_FLOAT32;
     rf->precision.stochastic_rounding = false;
+    rf->precision.products = GW_RF_PRODUCTS_COMPUTE;
     rf->layout.weight_wire = rf->layout.gradient_wire = GW_WIRE_SAME;
 }
 
@@ -88,26 +93,45 @@ static void name_pass(gw_verifier *r, gw_verify_pass *p) {
 
 /* ---- sides ---- */
 
-/* The reference with its sums in another order: rows reversed; and the ranks' shares one after
- * another, where that is the same function. A net for images has corners (relu, the largest of a
- * window) at which the last bit of a sum decides: what that does is measured in float32 too. */
-static gw_status open_perturbed(gw_verifier *r) {
-    bool images = gw_runfile_has_images(r->rf);
-    if (!r->own && !r->o->run_optimizer && !images) return GW_OK;
-    gw_verify_side *v = &r->perturbed[r->nperturbed];
-    GW_TRY(gw_verify_side_reference(v, &r->setup, r->o, r->dg));
-    v->reversed = true;
-    v->nudged = r->setup.train.compute != GW_F32 || images;
-    r->nperturbed++;
-    if (r->rf->layout.dp == 1 || images) return GW_OK;
+/* A run of one rank. */
+static void be_alone(gw_runfile *rf) {
+    gw_rf_layout *l = &rf->layout;
+    l->dp = l->dp_replicate = l->tp = l->cp = l->ep = 1;
+    l->zero = 0;
+}
+
+static gw_status open_split(gw_verifier *r) {
     r->split_rf = *r->rf;
     r->split_rf.train.accumulate *= r->rf->layout.dp;
-    r->split_rf.layout.dp = r->split_rf.layout.dp_replicate = 1;
-    r->split_rf.layout.zero = 0;
+    be_alone(&r->split_rf);
     GW_TRY(make_setup(&r->split, &r->split_rf, NULL, r->dg));
     GW_TRY(gw_verify_side_reference(&r->perturbed[r->nperturbed], &r->split, r->o, r->dg));
     r->nperturbed++;
     return GW_OK;
+}
+
+/* The reference with its sums in another order: rows reversed; and the ranks' shares one after
+ * another, where that is the same function. A net for images has corners (relu, the largest of a
+ * window) at which the last bit of a sum decides, and a router's gradient is what remains of larger
+ * numbers that cancel: what that does is measured in float32 too. */
+static gw_status open_perturbed(gw_verifier *r) {
+    bool images = gw_runfile_has_images(r->rf);
+    bool experts = r->setup.model.moe.experts > 0;
+    if (!r->own && !r->o->run_optimizer && !images && !experts) return GW_OK;
+    gw_verify_side *v = &r->perturbed[r->nperturbed];
+    GW_TRY(gw_verify_side_reference(v, &r->setup, r->o, r->dg));
+    v->reversed = true;
+    v->nudged = r->setup.train.compute != GW_F32 || images;
+    v->shaken = experts && !r->own;
+    r->nperturbed++;
+    if (r->rf->layout.tp * r->rf->layout.cp > 1) {
+        v = &r->perturbed[r->nperturbed];
+        GW_TRY(gw_verify_side_reference(v, &r->setup, r->o, r->dg));
+        v->shaken = true;
+        r->nperturbed++;
+    }
+    bool by_micro_batch = experts && r->setup.model.moe.balance == GW_MOE_BALANCE_BATCH;
+    return r->rf->layout.dp == 1 || images || by_micro_batch ? GW_OK : open_split(r);
 }
 
 static gw_status open_references(gw_verifier *r) {
@@ -148,8 +172,8 @@ static gw_status step_whole_batch(gw_verifier *r) {
     gw_runfile rf = *r->rf;
     gw_setup s = {0};
     gw_verify_side v = {0};
-    rf.layout.dp = rf.layout.dp_replicate = rf.train.accumulate = 1;
-    rf.layout.zero = 0;
+    be_alone(&rf);
+    rf.train.accumulate = 1;
     rf.train.micro_batch = rf.train.global_batch;
     rf.model.batchnorm = GW_RF_BATCHNORM_SYNC;
     gw_status st = make_setup(&s, &rf, NULL, r->dg);
@@ -274,6 +298,7 @@ static gw_status run_steps(gw_verifier *r) {
         if (t == 0) GW_TRY(alone(r, measure_batch, "a step over the whole batch"));
         GW_TRY(gw_verify_compare_replicas(r));
         GW_TRY(gw_verify_compare_step(r));
+        if (t == 0) GW_TRY(gw_verify_explain_axes(r));
     }
     return GW_OK;
 }
@@ -316,15 +341,33 @@ static gw_status run_pass(gw_runfile *rf, const gw_verify_opts *o, bool own, gw_
 
 /* ---- the whole ---- */
 
+/* What of the layout is beside data parallelism, with a comma before each. */
+static const char *describe_cuts(const gw_runfile *rf, gw_arena *a) {
+    const gw_rf_layout *l = &rf->layout;
+    gw_str s = {0};
+    if (l->tp > 1)
+        gw_str_printf(&s, ", tp %lld%s", (long long)l->tp,
+                      l->sequence_parallel ? " with sequence parallelism" : "");
+    if (l->cp > 1)
+        gw_str_printf(&s, ", cp %lld (%s", (long long)l->cp, gw_runfile_word(rf, "layout.cp_mode"));
+    if (l->cp > 1 && l->cp_mode == GW_RF_CP_HYBRID)
+        gw_str_printf(&s, ", %lld exchange heads", (long long)l->cp_ulysses);
+    if (l->cp > 1) gw_str_add(&s, ")");
+    if (l->ep > 1) gw_str_printf(&s, ", ep %lld", (long long)l->ep);
+    const char *text = gw_arena_strdup(a, gw_str_c(&s));
+    gw_str_release(&s);
+    return text;
+}
+
 static void describe(const gw_runfile *rf, const gw_verify_opts *o, gw_verify_result *out) {
     const gw_rf_layout *l = &rf->layout;
     out->steps = o->steps;
-    out->ranks = l->dp;
+    out->ranks = gw_runfile_ranks(rf);
     out->made_up_data = !o->data && !rf->data.train;
     out->layout = gw_arena_printf(
-        &out->mem, "dp %lld, zero %lld, dp_replicate %lld, micro-batches %lld", (long long)l->dp,
+        &out->mem, "dp %lld, zero %lld, dp_replicate %lld%s, micro-batches %lld", (long long)l->dp,
         (long long)l->zero, (long long)(l->zero > 0 ? l->dp_replicate : 1),
-        (long long)rf->train.accumulate);
+        describe_cuts(rf, &out->mem), (long long)rf->train.accumulate);
     out->optimizer =
         o->run_optimizer
             ? gw_arena_printf(&out->mem, "%s, lr %g", gw_runfile_word(rf, "optimizer.name"),

@@ -87,7 +87,13 @@ static void name_factor(char *text, double a, const gw_verify_degrees *d, double
     int64_t shard = d->dp_replicate > 0 ? d->dp / d->dp_replicate : d->dp;
     text[0] = 0;
     name_degree(text, a, "dp", d->dp, tolerance);
+    name_degree(text, a, "tp", d->tp, tolerance);
+    name_degree(text, a, "cp", d->cp, tolerance);
+    name_degree(text, a, "ep", d->ep, tolerance);
     name_degree(text, a, "micro-batches", d->micro_batches, tolerance);
+    if (d->dp > 1 && d->cp > 1) name_degree(text, a, "dp x cp", d->dp * d->cp, tolerance);
+    if (d->cp > 1 && d->tp > 1) name_degree(text, a, "cp x tp", d->cp * d->tp, tolerance);
+    if (d->dp > 1 && d->tp > 1) name_degree(text, a, "dp x tp", d->dp * d->tp, tolerance);
     if (d->dp_replicate > 1 && d->dp_replicate < d->dp) {
         name_degree(text, a, "dp_replicate", d->dp_replicate, tolerance);
         name_degree(text, a, "dp / dp_replicate", shard, tolerance);
@@ -173,7 +179,7 @@ static void list_weights(const double *w, int np, const char *of, char text[GW_V
 bool gw_verify_mix_text(const double *w, int np, const char *of, double tolerance,
                         char text[GW_VERIFY_TEXT]) {
     int ones = 0, zeros = 0, known = 0, one = -1, zero = -1;
-    int base = strcmp(of, "rank") == 0 ? 0 : 1;
+    int base = strstr(of, "rank") ? 0 : 1;
     for (int i = 0; i < np; i++) {
         if (isnan(w[i])) continue;
         known++;

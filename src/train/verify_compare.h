@@ -19,6 +19,7 @@ double gw_verify_difference(const float *a, const float *b, int64_t n, double fl
 /* The numbers that a factor may be. */
 typedef struct gw_verify_degrees {
     int64_t dp, dp_replicate, micro_batches;
+    int64_t tp, cp, ep; /* 0 is 1 */
 } gw_verify_degrees;
 
 /* Is x = a y for one number a, up to `tolerance` of ||x||? Then *factor is a and text says what it
@@ -30,9 +31,10 @@ bool gw_verify_factor(const float *x, const float *y, int64_t n, const gw_verify
 /* The weights w with which parts[0..np) (np <= GW_VERIFY_MOST_PARTS) add up to x, by least squares;
  * NaN for a part that is zero. Returns ||x - sum of w p|| / ||x||, infinite for an x of zeros. */
 double gw_verify_mix(const float *x, const float *const *parts, int np, int64_t n, double *w);
-/* What weights that are not all 1 mean, `of` being "rank" or "micro-batch" (numbered from 0 and
- * from 1): "missing reduction: only rank 1's contribution", "rank 1's contribution is missing",
- * "contributions by rank: x 2, x 0.667". False when all are 1 within the tolerance. */
+/* What weights that are not all 1 mean, `of` being "rank", "data-parallel rank" (numbered from 0)
+ * or "micro-batch" (from 1): "missing reduction: only rank 1's contribution", "rank 1's
+ * contribution is missing", "contributions by rank: x 2, x 0.667". False when all are 1 within the
+ * tolerance. */
 bool gw_verify_mix_text(const double *w, int np, const char *of, double tolerance,
                         char text[GW_VERIFY_TEXT]);
 /* Is x put together from own contributions, elements [first[r], first[r] + count[r]) those of

@@ -34,7 +34,8 @@ static gw_status run_term(gw_verifier *r, bool by_rank, int64_t t) {
 
 static gw_status take_terms(gw_verifier *r, bool by_rank, terms *t, gw_arena *a) {
     int64_t n = by_rank ? r->setup.rf->layout.dp : r->setup.rf->train.accumulate;
-    *t = (terms){.of = by_rank ? "rank" : "micro-batch"};
+    const char *rank = n == gw_runfile_ranks(r->setup.rf) ? "rank" : "data-parallel rank";
+    *t = (terms){.of = by_rank ? rank : "micro-batch"};
     if (n < 2 || n > GW_VERIFY_MOST_PARTS) return GW_OK;
     t->n = (int)n;
     t->of_item = gw_arena_new(a, float *, n * r->nitems);
@@ -55,7 +56,7 @@ static bool own_pieces(const gw_verifier *r, int64_t i, const terms *t, double t
     const gw_verify_item *it = &r->items[i];
     const gw_graph *g = gw_exec_graph(r->layout.x);
     const gw_type *type = gw_type_of(g, it->in_layout);
-    if (!type->flat) return false;
+    if (!type->flat || gw_type_cut_axes(type) || gw_mesh_ranks(&g->mesh) != t->n) return false;
     int64_t first[GW_VERIFY_MOST_PARTS], count[GW_VERIFY_MOST_PARTS];
     const float *parts[GW_VERIFY_MOST_PARTS];
     for (int k = 0; k < t->n; k++) {

@@ -6,7 +6,7 @@
 #include "train/verify.h"      /* gw_verify_result */
 #include "train/verify_side.h" /* gw_verify_side */
 
-enum { GW_VERIFY_PERTURBED = 2 };
+enum { GW_VERIFY_PERTURBED = 3 };
 
 /* A named value of the programs. */
 typedef struct gw_verify_item {
@@ -16,6 +16,7 @@ typedef struct gw_verify_item {
     gw_vid in_reference, in_perturbed[GW_VERIFY_PERTURBED], v; /* v: AdamW's second moment of it */
     int64_t elems;
     float *initial;   /* of parameters: the weights at the start; rank 0 */
+    bool *noisy;      /* AdamW: elements of which some step's gradient was noise, or NULL */
     float *kept;      /* a gradient of step 1 that disagrees: the layout's; rank 0, else NULL */
     double noise;     /* of the latest step: how far a reference is from itself, perturbed */
     double spread;    /* sum of the norms of the ranks' contributions over that of the sum; >= 1 */
@@ -35,7 +36,7 @@ typedef struct gw_verifier {
     bool own;
     gw_setup setup, split; /* split: micro-batches of one rank, dp times as many */
     gw_runfile split_rf;
-    gw_verify_side layout, reference, perturbed[GW_VERIFY_PERTURBED]; /* the last two: rank 0 */
+    gw_verify_side layout, reference, perturbed[GW_VERIFY_PERTURBED]; /* but for layout: rank 0 */
     int nperturbed;
     gw_verify_item *items;
     gw_verify_tensor *entries; /* [nitems] */
@@ -44,6 +45,7 @@ typedef struct gw_verifier {
     double floor[GW_VERIFY_KIND_COUNT], typical[GW_VERIFY_KIND_COUNT]; /* divisor; median noise */
     double weight_hop;                       /* of the initial weights: the largest */
     double most_wire, wire_squares, squares; /* over gradients: the largest; for a mean by norm */
+    double weight_squares;                   /* of the initial weights, over all parameters */
     int64_t kept_elems;
     int64_t replica_faults, weights_apart;
     char replica_text[120], weights_text[120];
@@ -66,8 +68,11 @@ GW_WARN_UNUSED gw_status gw_verify_compare_start(gw_verifier *r);    /* initial 
 GW_WARN_UNUSED gw_status gw_verify_compare_replicas(gw_verifier *r); /* bit for bit */
 GW_WARN_UNUSED gw_status gw_verify_compare_step(gw_verifier *r);
 
-/* verify_explain.c; on rank 0, with the reference at any step: it is reset. */
+/* verify_explain.c, verify_axes.c; on rank 0, with the reference at any step: it is reset. */
 GW_WARN_UNUSED gw_status gw_verify_explain(gw_verifier *r);
+/* After the first step, on all ranks: of gradients that disagree and are not explained, which sum
+ * over sub-axes of the mesh was not taken. */
+GW_WARN_UNUSED gw_status gw_verify_explain_axes(gw_verifier *r);
 /* Fills `spread` of every gradient. */
 GW_WARN_UNUSED gw_status gw_verify_measure_spread(gw_verifier *r);
 

@@ -4,17 +4,20 @@
 // The layout's side is compiled exactly as `train` compiles it, but that its gradients stay
 // readable to the end of the step. The reference is the same global graph, which knows nothing of
 // ranks, with the mesh taken away: a micro-batch of it has the rows of all ranks. Both read the
-// same loader, whose micro-batches are ranges of one order of samples, so rank r's rows are rows r
-// b .. (r + 1) b of the reference's.
+// same loader, whose micro-batches are ranges of one order of samples, so the rows of part r of the
+// samples are rows r b .. (r + 1) b of the reference's. A sequence that the layout pads is not
+// padded there.
 //
-// A reference can be bent in three ways. With its rows in the opposite order it computes the same
+// A reference can be bent in several ways. With its rows in the opposite order it computes the same
 // function with sums in another order: what rounding does to this run. In 16 bits that is not all:
 // sums that differ in their last bit make a weight, once in some 10^5, round to the neighbour of
 // what it was, which is 10^4 times as much; a run of a few steps may see one such weight or none.
 // So from the second step on one weight in 512 is moved to a neighbour for the length of forward
 // and backward, and what that does to the rest is measured. A net with batch norms makes much of
 // last bits from the first step on, and reversed rows can leave a norm's sums as they were: there
-// weights are moved in every step, and in float32 all of them, by the last bit. With all but some
+// weights are moved in every step, and in float32 all of them, by the last bit. Where products are
+// cut over ranks each partial sum is rounded once more than on one rank, from the first step on,
+// which is shown by moving a quarter of all weights. With all but some
 // rows or micro-batches masked (the divisor unchanged) it computes what these alone add to the
 // gradient: the parts of which a wrong gradient may be a wrong sum.
 #include "train/verify_side.h"
@@ -56,6 +59,7 @@ gw_status gw_verify_data_open(const gw_setup *s, const gw_verify_data *given, gw
     o.pack = rf->data.pack;
     o.mask_first = rf->data.mask_first_label;
     o.vocab_size = (int32_t)s->model.vocab;
+    o.pad_token = -1;
     if (given) {
         o.shuffle = given->shuffle;
         return gw_tokens_open_memory(given->tokens, given->ends, given->documents, &o, out, dg);
@@ -71,8 +75,8 @@ static gw_status open_loader(gw_verify_side *v, gw_diags *dg) {
     if (has_images(v)) return GW_OK;
     gw_loader_options o = {.micro_batch = v->rows,
                            .accumulate = v->setup->rf->train.accumulate,
-                           .dp_size = gw_ranks_count(v->comm),
-                           .dp_rank = gw_ranks_me(v->comm)};
+                           .dp_size = v->parts,
+                           .dp_rank = v->part};
     gw_loader_close(v->loader);
     v->loader = NULL;
     return gw_loader_open(v->data, &o, &v->loader, dg);
@@ -115,6 +119,8 @@ static void make_scratch(gw_verify_side *v) {
     v->positions = gw_arena_new(&v->mem, int32_t, n);
     v->docs = gw_arena_new(&v->mem, int32_t, n);
     v->ids = gw_arena_new(&v->mem, int64_t, v->rows);
+    gw_slices_init(&v->slices, v->x, v->rows, v->seq, &v->mem);
+    v->part = v->parts > 1 ? gw_slices_part(&gw_exec_graph(v->x)->mesh, gw_exec_rank(v->x)) : 0;
 }
 
 static gw_status open_images(gw_verify_side *v, gw_diags *dg) {
@@ -153,6 +159,7 @@ gw_status gw_verify_side_layout(gw_verify_side *v, const gw_setup *s, gw_comm *c
     begin(v, s, o);
     v->comm = comm;
     v->rows = s->rf->train.micro_batch;
+    v->parts = s->rf->layout.dp;
     v->hooks = o->hooks;
     gw_status st = gw_setup_program(s, true, NULL, &g, NULL, dg);
     GW_TRY(gw_exec_agree(comm, st, NULL, "compiling the step", dg));
@@ -168,12 +175,9 @@ gw_status gw_verify_side_reference(gw_verify_side *v, const gw_setup *s, const g
     gw_graph g;
     begin(v, s, o);
     v->rows = s->rf->train.micro_batch * s->rf->layout.dp;
-    GW_TRY(gw_setup_program(s, true, "build", &g, NULL, dg));
-    memset(&g.mesh, 0, sizeof g.mesh);
-    gw_compile_opts c = s->train;
-    c.layout = (gw_layout_opts){0};
-    gw_status st = gw_compile(&g, &c, NULL, NULL, dg);
-    if (st == GW_OK) st = open_rest(v, &g, o, dg);
+    v->parts = 1;
+    GW_TRY(gw_setup_reference(s, &g, dg));
+    gw_status st = open_rest(v, &g, o, dg);
     gw_graph_release(&g);
     return st;
 }
@@ -223,7 +227,7 @@ static void swap_images(gw_feed *f, int64_t a, int64_t b) {
 
 static gw_status write_images(gw_verify_side *v, const gw_step_batch *b, int64_t k, gw_diags *dg) {
     gw_feed *f = &v->feed;
-    int64_t part = k * gw_ranks_count(v->comm) + gw_ranks_me(v->comm);
+    int64_t part = k * v->parts + v->part;
     GW_TRY(gw_feed_read(f, b->first_sample + part * v->rows, dg));
     for (int64_t row = 0; row < v->rows; row++)
         if (!counts(v, row, k)) f->labels[row] = GW_LABEL_MASKED;
@@ -237,12 +241,8 @@ static void write_micro_batch(gw_verify_side *v, const gw_micro_batch *m, int64_
     for (int64_t row = 0; row < v->rows; row++) {
         copy_row(v, m, row, v->reversed ? v->rows - 1 - row : row, counts(v, row, k));
     }
-    int64_t bytes = v->rows * v->seq * (int64_t)sizeof(int32_t);
-    (void)gw_exec_write(v->x, "tokens", v->tokens, bytes);
-    (void)gw_exec_write(v->x, "labels", v->labels, bytes);
-    (void)gw_exec_write(v->x, "positions", v->positions, bytes);
-    (void)gw_exec_write(v->x, "docs", v->docs, bytes);
-    (void)gw_exec_write(v->x, "samples", v->ids, v->rows * (int64_t)sizeof(int64_t));
+    gw_micro_batch here = {v->tokens, v->labels, v->positions, v->docs, v->ids, 0};
+    gw_slices_write(&v->slices, v->x, &here);
 }
 
 static void write_step_inputs(gw_verify_side *v, const gw_step_batch *b) {
@@ -250,6 +250,7 @@ static void write_step_inputs(gw_verify_side *v, const gw_step_batch *b) {
     if (v->hooks && v->hooks->seed)
         seed = v->hooks->seed(seed, b, gw_ranks_me(v->comm), v->hooks->user);
     float seed_f = (float)seed, inv_scale = 1.0f / v->scale;
+    float aux_seed = (float)((double)v->scale / gw_setup_aux_units(v->setup));
     float muon_lr = (float)v->setup->rf->optimizer.muon_lr;
     int64_t batch = v->step, step = v->step + 1;
     (void)gw_exec_write(v->x, "lr", &v->lr, sizeof v->lr);
@@ -257,6 +258,7 @@ static void write_step_inputs(gw_verify_side *v, const gw_step_batch *b) {
     (void)gw_exec_write(v->x, "step", &step, sizeof step);
     (void)gw_exec_write(v->x, "inv_scale", &inv_scale, sizeof inv_scale);
     (void)gw_exec_write(v->x, "seed", &seed_f, sizeof seed_f);
+    (void)gw_exec_write(v->x, "aux_seed", &aux_seed, sizeof aux_seed);
     (void)gw_exec_write(v->x, "batch", &batch, sizeof batch);
 }
 
@@ -268,8 +270,9 @@ static gw_status read_results(gw_verify_side *v, gw_diags *dg) {
     v->loss_sum = (double)loss;
     v->norm = (double)norm;
     gw_vid l = gw_exec_find(v->x, "loss");
-    if (!v->comm || l == GW_NONE || gw_type_of(gw_exec_graph(v->x), l)->psum == 0) return GW_OK;
-    return gw_comm_sum_f64(v->comm, &v->loss_sum, 1, "loss", dg);
+    const gw_graph *g = gw_exec_graph(v->x);
+    if (l == GW_NONE) return GW_OK;
+    return gw_ranks_sum_partial(v->comm, gw_type_of(g, l), &g->mesh, &v->loss_sum, "loss", dg);
 }
 
 /* ---- weights that round the other way ---- */
@@ -285,6 +288,7 @@ static void nudge_floats(float *w, int64_t n, gw_rng_key key, float by, uint32_t
 static void nudge(gw_verify_side *v) {
     const gw_setup *s = v->setup;
     bool wide = s->train.compute == GW_F32;
+    uint32_t one_in = wide ? 1 : v->shaken ? 4 : 512;
     float by = wide ? 1.0f / (1 << 23) : s->train.compute == GW_F16 ? 1.5f / 2048 : 1.5f / 256;
     v->saved = gw_mem_zalloc(sizeof(void *) * (size_t)(s->nparams + 1));
     for (int i = 0; i < s->nparams; i++) {
@@ -295,7 +299,7 @@ static void nudge(gw_verify_side *v) {
         memcpy(v->saved[i], t.data, bytes);
         gw_floats_from(t.dtype, t.data, t.elems, w);
         gw_rng_key key = gw_rng_key_named((uint64_t)s->rf->train.seed, s->params[i].name);
-        nudge_floats(w, t.elems, gw_rng_key_fold(key, (uint64_t)v->step), by, wide ? 1 : 512);
+        nudge_floats(w, t.elems, gw_rng_key_fold(key, (uint64_t)v->step), by, one_in);
         gw_floats_to(t.dtype, w, t.elems, t.data);
         gw_mem_free(w);
     }
@@ -342,7 +346,7 @@ gw_status gw_verify_side_step(gw_verify_side *v, gw_diags *dg) {
         st = gw_loader_next(v->loader, &b, dg);
     GW_TRY(gw_exec_agree(v->comm, st, NULL, "beginning a step", dg));
     write_step_inputs(v, b);
-    if (v->nudged && (v->step > 0 || has_images(v))) nudge(v);
+    if (v->shaken || (v->nudged && (v->step > 0 || has_images(v)))) nudge(v);
     st = run_forward_backward(v, b, dg);
     take_back(v);
     GW_TRY(st);

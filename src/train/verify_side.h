@@ -7,6 +7,7 @@
 #include "run/exec.h"     /* gw_exec, gw_comm */
 #include "train/feed.h"   /* gw_feed */
 #include "train/setup.h"  /* gw_setup */
+#include "train/slices.h" /* gw_slices */
 #include "train/verify.h" /* gw_verify_hooks */
 
 /* Rows of a side's micro-batch whose labels count, and the micro-batches that do; the rest is
@@ -31,10 +32,13 @@ typedef struct gw_verify_side {
     gw_loader *loader;
     gw_feed feed;             /* of a net for images, instead of data and loader */
     gw_step_batch image_step; /* the latest, likewise */
-    int64_t rows, seq;        /* of a micro-batch as the executor takes it */
-    bool reversed;            /* rows of each micro-batch in the opposite order */
-    bool nudged;              /* a few weights rounded the other way, see verify_side.c */
-    void **saved;             /* [setup->nparams]: their bytes, while nudged */
+    int64_t rows, seq;        /* of a micro-batch as the loader has it */
+    int64_t parts, part;      /* of the samples of the run, which this executor has */
+    gw_slices slices;
+    bool reversed; /* rows of each micro-batch in the opposite order */
+    bool nudged;   /* a few weights rounded the other way, see verify_side.c */
+    bool shaken;   /* many of them, from the first step on */
+    void **saved;  /* [setup->nparams]: their bytes, while nudged */
     gw_verify_only only;
     const gw_verify_hooks *hooks;                /* or NULL */
     float lr, scale;                             /* scale: of the loss; float16 only, otherwise 1 */
@@ -66,8 +70,8 @@ GW_WARN_UNUSED gw_status gw_verify_side_reset(gw_verify_side *v, const gw_verify
 /* One step. */
 GW_WARN_UNUSED gw_status gw_verify_side_step(gw_verify_side *v, gw_diags *dg);
 
-/* The whole of a float value as float32 into `out` where that is not NULL; parts of flat values are
- * gathered, so all ranks of the side call it. */
+/* The whole of a float value as float32 into `out` where that is not NULL; parts are gathered, so
+ * all ranks of the side call it. */
 GW_WARN_UNUSED gw_status gw_verify_side_read(const gw_verify_side *v, gw_vid x, float *out,
                                              gw_diags *dg);
 

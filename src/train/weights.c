@@ -2,12 +2,12 @@
 // Where parameters come from: a seed, or a public file.
 //
 // Initial weights depend on (seed, tensor name, global element index) only, so every layout starts
-// from the same bits. A rank that holds a flat part of a tensor makes, or reads, that part alone:
-// no rank ever holds a whole model that is sharded. Public files are read row by row through one
-// small interface (find a tensor, read some of its rows as float32), so that Hugging Face and GGUF
-// differ in one function each. Three transformations stand between a file and a logical tensor, and
-// the parameter table says which apply: a slice of a fused tensor, a transposed matrix (Conv1D),
-// and interleaved rope rows (GGUF of the llama architecture).
+// from the same bits. A rank that holds a part of a tensor, flat or cut along dimensions, makes, or
+// reads, that part alone: no rank ever holds a whole model that is sharded. Public files are read
+// row by row through one small interface (find a tensor, read some of its rows as float32), so that
+// Hugging Face and GGUF differ in one function each. What stands between a file and a logical
+// tensor the parameter table says: which tensors, which rows of them (model/hf.c), a transposed
+// matrix (Conv1D), and interleaved rope rows (GGUF of the llama architecture).
 #include "train/weights.h"
 
 #include <pthread.h>
@@ -55,6 +55,14 @@ static gw_tensor tensor_of(const gw_exec *x, const gw_param *p) {
     return gw_exec_tensor(x, v);
 }
 
+/* What this rank holds of it. */
+static gw_held held_of(const gw_exec *x, const gw_param *p) {
+    const gw_graph *g = gw_exec_graph(x);
+    gw_held w;
+    gw_held_begin(&w, gw_type_of(g, gw_exec_find(x, p->name)), &g->mesh, gw_exec_rank(x));
+    return w;
+}
+
 static char *element(const gw_tensor *t, int64_t i) {
     return (char *)t->data + i * gw_dtype_bits(t->dtype) / 8;
 }
@@ -80,17 +88,27 @@ static void fill_uniform(gw_rng_key key, uint64_t first, int64_t n, float bound,
         out[j] = bound * (2 * gw_rng_uniform(key, first + (uint64_t)j) - 1);
 }
 
+/* Elements from index `first` of the whole tensor. */
+static void fill_run(const filler *f, const gw_param *p, int64_t first, int64_t n, float *out) {
+    gw_rng_key key = gw_rng_key_named(f->seed, p->name);
+    switch (p->init) {
+    case GW_INIT_NORMAL: gw_rng_fill_normal(key, (uint64_t)first, n, (float)p->std, out); return;
+    case GW_INIT_UNIFORM: fill_uniform(key, (uint64_t)first, n, (float)p->std, out); return;
+    case GW_INIT_ONES:
+    case GW_INIT_ZEROS:
+        for (int64_t j = 0; j < n; j++) out[j] = p->init == GW_INIT_ONES ? 1.0f : 0.0f;
+        return;
+    }
+}
+
 static void fill_chunk(const filler *f, const gw_param *p, int64_t chunk, float *buf) {
+    gw_held w = held_of(f->x, p);
     gw_tensor t = tensor_of(f->x, p);
-    int64_t at = chunk * CHUNK, m = GW_MIN((int64_t)CHUNK, t.elems - at);
-    if (p->init == GW_INIT_NORMAL)
-        gw_rng_fill_normal(gw_rng_key_named(f->seed, p->name), (uint64_t)(t.first + at), m,
-                           (float)p->std, buf);
-    if (p->init == GW_INIT_UNIFORM)
-        fill_uniform(gw_rng_key_named(f->seed, p->name), (uint64_t)(t.first + at), m, (float)p->std,
-                     buf);
-    for (int64_t j = 0; j < m && (p->init == GW_INIT_ONES || p->init == GW_INIT_ZEROS); j++)
-        buf[j] = p->init == GW_INIT_ONES ? 1.0f : 0.0f;
+    int64_t at = chunk * CHUNK, m = GW_MIN((int64_t)CHUNK, t.elems - at), global, local, count;
+    w.at = w.lo + at;
+    w.hi = w.at + m;
+    while (gw_held_next(&w, &global, &local, &count))
+        fill_run(f, p, global, count, buf + (local - at));
     gw_floats_to(t.dtype, buf, m, element(&t, at));
 }
 
@@ -138,7 +156,8 @@ typedef struct found {
     const int64_t *dims;
 } found;
 
-static bool find(const source *s, const gw_param *p, found *f) {
+/* Tensor i of those that hold p. */
+static bool find(const source *s, const gw_param *p, int64_t i, found *f) {
     *f = (found){0};
     if (s->gguf) {
         f->gguf = gw_gguf_find_tensor(s->gguf, p->gguf);
@@ -147,8 +166,9 @@ static bool find(const source *s, const gw_param *p, found *f) {
         f->dims = f->gguf->dims;
         return true;
     }
-    f->st = gw_st_find(s->st, p->hf);
-    const char *dot = strchr(p->hf, '.');
+    char buf[GW_HF_NAME];
+    const char *name = gw_param_hf_name(p, i, buf), *dot = strchr(name, '.');
+    f->st = gw_st_find(s->st, name);
     if (!f->st && dot) f->st = gw_st_find(s->st, dot + 1);
     if (!f->st) return false;
     f->ndim = f->st->ndim;
@@ -156,6 +176,7 @@ static bool find(const source *s, const gw_param *p, found *f) {
     return true;
 }
 
+/* Rows and columns of the logical matrix, or of the stack of matrices that it is. */
 static void sides(const gw_param *p, int64_t *out, int64_t *in) {
     *out = 1;
     *in = 1;
@@ -168,7 +189,7 @@ static void sides(const gw_param *p, int64_t *out, int64_t *in) {
 static int shape_in_file(const source *s, const gw_param *p, int64_t dims[2]) {
     int64_t out, in;
     sides(p, &out, &in);
-    out *= p->hf_parts;
+    out = s->gguf ? out * p->hf_parts : gw_param_hf_rows(p);
     bool vector = p->rows == 0, turned = !s->gguf && p->hf_transposed;
     dims[0] = turned && !vector ? in : out;
     dims[1] = turned ? out : in;
@@ -177,7 +198,8 @@ static int shape_in_file(const source *s, const gw_param *p, int64_t dims[2]) {
 
 /* Filters, which a file keeps with all their dimensions: the same elements in the same order. */
 static bool has_own_dims(const found *f, const gw_param *p) {
-    bool same = f->ndim == p->type.ndim && f->ndim == 4 && p->hf_parts == 1 && !p->hf_transposed;
+    bool same = f->ndim == p->type.ndim && f->ndim == 4 && p->hf_parts == 1 && !p->hf_transposed &&
+                !p->hf_rows.whole;
     for (int i = 0; same && i < f->ndim; i++) same = f->dims[i] == p->type.dims[i].size;
     return same;
 }
@@ -223,17 +245,19 @@ static bool st_floats(const gw_st_tensor *t, int64_t first, int64_t n, float *ou
     return true;
 }
 
-/* Row r (output index) of the logical matrix as the file has it. */
-static int64_t file_row(const source *s, const gw_param *p, int64_t r, int64_t head_dim) {
-    if (!s->gguf || !p->rope_rows) return r;
+/* Row r (output index) of the logical matrix as the file's tensor has it. */
+static int64_t file_row(const source *s, const gw_param *p, int64_t r, int64_t out,
+                        int64_t head_dim) {
+    if (!s->gguf) return gw_param_hf_row(p, r);
+    if (!p->rope_rows) return p->hf_part * out + r;
     int64_t h = r / head_dim, i = r % head_dim, half = head_dim / 2;
     return h * head_dim + (i < half ? 2 * i : 2 * (i - half) + 1);
 }
 
 static bool read_row(const source *s, const found *f, const gw_param *p, int64_t r, int64_t out,
                      int64_t in, int64_t head_dim, float *row) {
-    int64_t total = out * p->hf_parts;
-    int64_t at = p->hf_part * out + file_row(s, p, r, head_dim);
+    int64_t total = s->gguf ? out * p->hf_parts : gw_param_hf_rows(p);
+    int64_t at = file_row(s, p, r, out, head_dim);
     if (s->gguf) {
         if (in > 1) return gw_gguf_row_f32(f->gguf, at, row);
         return f->gguf->type == GW_GGML_F32
@@ -250,46 +274,113 @@ static bool read_row(const source *s, const found *f, const gw_param *p, int64_t
     return true;
 }
 
+static gw_status missing(const source *s, const char *name, gw_diags *dg) {
+    return gw_fail_at(dg, GW_ERR_FORMAT, "weights-missing", (gw_where){.file = s->path},
+                      "the tensor '%s' is missing", name);
+}
+
+static gw_status not_a_float(const source *s, const found *f, const char *name, gw_diags *dg) {
+    return gw_fail_at(dg, GW_ERR_UNSUPPORTED, "weights-dtype", (gw_where){.file = s->path},
+                      "the tensor '%s' is stored as %s, which is not a float that can be read",
+                      name,
+                      s->gguf ? gw_ggml_type_name(f->gguf->type) : gw_st_dtype_name(f->st->dtype));
+}
+
+static const char *name_in(const source *s, const gw_param *p, int64_t i, char buf[GW_HF_NAME]) {
+    return s->gguf ? p->gguf : gw_param_hf_name(p, i, buf);
+}
+
+/* Finds tensor i of p and checks its shape. */
+static gw_status open_tensor(const source *s, const gw_param *p, int64_t i, found *f,
+                             gw_diags *dg) {
+    char buf[GW_HF_NAME];
+    const char *name = name_in(s, p, i, buf);
+    if (!find(s, p, i, f)) return missing(s, name, dg);
+    return check_shape(s, f, p, name, dg);
+}
+
+/* A file's tensor at a time: most parameters are in one, experts in one each. */
 static gw_status read_param(const source *s, gw_exec *x, const gw_model *m, const gw_param *p,
                             gw_diags *dg) {
-    found f;
-    const char *name = s->gguf ? p->gguf : p->hf;
-    if (!find(s, p, &f))
-        return gw_fail_at(dg, GW_ERR_FORMAT, "weights-missing", (gw_where){.file = s->path},
-                          "the tensor '%s' is missing", name);
     gw_tensor t = tensor_of(x, p);
-    GW_TRY(check_shape(s, &f, p, name, dg));
-    int64_t out, in;
+    int64_t out, in, rows = s->gguf ? INT64_MAX : gw_param_rows(p);
     sides(p, &out, &in);
     float *row = gw_mem_alloc(sizeof(float) * (size_t)in);
-    bool ok = true;
-    for (int64_t r = 0; r < out && ok; r++) {
-        int64_t from = GW_MAX(r * in, t.first), end = GW_MIN((r + 1) * in, t.first + t.elems);
-        if (from >= end) continue; /* another rank's */
-        ok = read_row(s, &f, p, r, out, in, m->head_dim, row);
-        if (ok)
-            gw_floats_to(t.dtype, row + (from - r * in), end - from, element(&t, from - t.first));
+    gw_held w = held_of(x, p);
+    found f = {0};
+    int64_t global, local, count, have = -1, open = -1;
+    gw_status st = s->gguf || !p->hf_each ? open_tensor(s, p, open = 0, &f, dg) : GW_OK;
+    while (st == GW_OK && gw_held_next(&w, &global, &local, &count)) {
+        for (int64_t done = 0, n; st == GW_OK && done < count; done += n) {
+            int64_t r = (global + done) / in, from = (global + done) % in;
+            n = GW_MIN(count - done, in - from);
+            if (r / rows != open) st = open_tensor(s, p, open = r / rows, &f, dg);
+            char buf[GW_HF_NAME];
+            if (st == GW_OK && r != have &&
+                !read_row(s, &f, p, r % rows, s->gguf ? out : rows, in, m->head_dim, row))
+                st = not_a_float(s, &f, name_in(s, p, open, buf), dg);
+            have = r;
+            if (st == GW_OK) gw_floats_to(t.dtype, row + from, n, element(&t, local + done));
+        }
     }
     gw_mem_free(row);
-    if (!ok)
-        return gw_fail_at(
-            dg, GW_ERR_UNSUPPORTED, "weights-dtype", (gw_where){.file = s->path},
-            "the tensor '%s' is stored as %s, which is not a float that can be read", name,
-            s->gguf ? gw_ggml_type_name(f.gguf->type) : gw_st_dtype_name(f.st->dtype));
-    return GW_OK;
+    return st;
+}
+
+/* Buffers that a program has: routers' biases, whole on each rank. */
+static gw_status read_buffer(const source *s, gw_exec *x, const gw_buffer *b, gw_diags *dg) {
+    gw_vid v = gw_exec_find(x, b->name);
+    if (s->gguf || !b->hf || v == GW_NONE || !gw_exec_ptr(x, v)) return GW_OK;
+    gw_tensor t = gw_exec_tensor(x, v);
+    found f = {.st = gw_st_find(s->st, b->hf)};
+    const char *dot = strchr(b->hf, '.');
+    if (!f.st && dot) f.st = gw_st_find(s->st, dot + 1);
+    if (!f.st) return missing(s, b->hf, dg);
+    if (f.st->ndim != 1 || f.st->dims[0] != t.elems)
+        return gw_fail_at(dg, GW_ERR_FORMAT, "weights-shape", (gw_where){.file = s->path},
+                          "the tensor '%s' must have the shape [%lld]", b->hf, (long long)t.elems);
+    float *all = gw_mem_alloc(sizeof(float) * (size_t)t.elems);
+    bool ok = st_floats(f.st, 0, t.elems, all);
+    if (ok) gw_floats_to(t.dtype, all, t.elems, t.data);
+    gw_mem_free(all);
+    return ok ? GW_OK : not_a_float(s, &f, b->hf, dg);
+}
+
+static gw_status read_buffers(const source *s, gw_exec *x, const gw_model *m, gw_diags *dg) {
+    gw_arena a = {0};
+    gw_buffer *b;
+    int n;
+    gw_status st = GW_OK;
+    gw_model_buffers(m, &a, &b, &n);
+    for (int i = 0; i < n; i++) {
+        gw_status one = read_buffer(s, x, &b[i], dg);
+        if (one != GW_OK) st = one;
+    }
+    gw_arena_release(&a);
+    return st;
 }
 
 /* Buffers that old files carry and nothing reads. */
 static bool harmless(const char *name) {
     return gw_str_ends(name, ".attn.bias") || gw_str_ends(name, ".attn.masked_bias") ||
-           gw_str_ends(name, "rotary_emb.inv_freq") || gw_str_ends(name, "rope_freqs.weight");
+           gw_str_ends(name, "rotary_emb.inv_freq") || gw_str_ends(name, "rope_freqs.weight") ||
+           gw_str_ends(name, ".e_score_correction_bias");
+}
+
+/* Is `name` this one, a star in it being a number? */
+static bool is_name(const char *name, const char *want) {
+    size_t n = strcspn(want, "*");
+    if (strncmp(name, want, n) != 0) return false;
+    if (!want[n]) return !name[n];
+    size_t digits = strspn(name + n, "0123456789");
+    return digits > 0 && strcmp(name + n + digits, want + n + 1) == 0;
 }
 
 static bool is_read(const source *s, const char *name, const gw_param *params, int n) {
     for (int i = 0; i < n; i++) {
         const char *want = s->gguf ? params[i].gguf : params[i].hf;
         const char *dot = strchr(want, '.');
-        if (strcmp(name, want) == 0 || (!s->gguf && dot && strcmp(name, dot + 1) == 0)) return true;
+        if (is_name(name, want) || (!s->gguf && dot && is_name(name, dot + 1))) return true;
     }
     return false;
 }
@@ -325,6 +416,7 @@ gw_status gw_weights_load(gw_exec *x, const gw_model *m, const gw_param *params,
         gw_status one = read_param(&s, x, m, &params[i], dg);
         if (one != GW_OK) st = one;
     }
+    if (st == GW_OK) st = read_buffers(&s, x, m, dg);
     if (st == GW_OK) warn_unread(&s, m, params, n, dg);
     gw_gguf_free(s.gguf);
     gw_st_free(s.st);

@@ -124,7 +124,8 @@ TEST(a_reader_that_leaves_is_no_failure) {
 }
 
 TEST(init_prints_run_files_that_load) {
-    static const char *const families[] = {"", "llama", "gpt2", "qwen2", "qwen3", "mistral"};
+    static const char *const families[] = {"",        "llama",   "gpt2",      "qwen2",   "qwen3",
+                                           "mistral", "mixtral", "qwen3_moe", "deepseek"};
     for (size_t i = 0; i < GW_COUNT(families); i++) {
         gw_str args = {0}, out = {0};
         gw_diags dg;

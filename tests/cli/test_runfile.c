@@ -29,6 +29,17 @@ static const char *const contexts[] = {
     "model: {family: llama, layers: 2, hidden: 64, heads: 4}\n"
     "optimizer: {name: sgd, momentum: 0}\n",
     "model: {family: resnet18, classes: 3}\ndata: {valid: v}\n",
+    "model: {family: llama, layers: 2, hidden: 64, heads: 8}\nlayout: {tp: 2, cp: 4}\n",
+    "model: {family: llama, layers: 2, hidden: 64, heads: 8}\n"
+    "layout: {tp: 2, cp: 4, cp_mode: hybrid, cp_ulysses: 2}\n",
+    "model: {family: gpt2, layers: 2, hidden: 64, heads: 8}\n"
+    "layout: {cp: 4, cp_mode: hybrid, cp_ulysses: 2}\n",
+    "model: {path: some/dir}\nlayout: {ep: 4}\n",
+    "model: {family: mixtral, layers: 2, hidden: 64, heads: 4, moe: {balance: bias, capacity: "
+    "2}}\n",
+    "model: {family: deepseek, layers: 4, hidden: 64, heads: 4, moe: {groups: 4, experts: 16}}\n",
+    "model: {family: qwen3_moe, layers: 2, hidden: 64, heads: 4, moe: {balance: none}}\n",
+    "model: {family: llama, layers: 2, hidden: 64, heads: 8, rope_scaling: {type: yarn}}\n",
     "train: {steps: 100}\n",
 };
 
@@ -59,6 +70,7 @@ static void some_value(const gw_rf_key *k, gw_str *out) {
     case GW_RF_T_BYTES: gw_str_add(out, "3MiB"); return;
     case GW_RF_T_LIST: gw_str_add(out, "[rmsnorm, attention]"); return;
     case GW_RF_T_PAIR: gw_str_add(out, "[0.25, 0.5]"); return;
+    case GW_RF_T_MAP: gw_str_add(out, "{\"*norm*\": none, \"*.mlp.*\": none}"); return;
     }
 }
 
@@ -246,7 +258,36 @@ static const fault faults[] = {
     {LLAMA "  name: tiny\n", "config-unknown-key", 6, 3, "model.preset"},
     {LLAMA "  hidden_act: silu\n", "config-unknown-key", 6, 3, "the family fixes"},
     {LLAMA "train:\n  type: x\n", "config-unknown-key", 7, 3, "its keys: steps"},
-    {LLAMA "layout:\n  ep: 2\n", "config-unknown-key", 7, 3, "no expert parallelism"},
+    {LLAMA "layout:\n  ep: 2\n", "config-layout", 7, 7, "has no experts"},
+    {"model:\n  family: mixtral\n  layers: 2\n  hidden: 64\n  heads: 4\n  moe:\n    top: 9\n",
+     "config-value", 7, 10, "more than model.moe.experts 8"},
+    {"model:\n  family: mixtral\n  layers: 2\n  hidden: 64\n  heads: 4\n  moe:\n    "
+     "num_local_experts: 4\n",
+     "config-unknown-key", 7, 5, "model.moe.experts"},
+    {"model:\n  family: mixtral\n  layers: 2\n  hidden: 64\n  heads: 4\n  moe:\n    balance: aux\n",
+     "config-value", 7, 14, "none, sequence, batch, bias"},
+    {"model:\n  family: mixtral\n  layers: 2\n  hidden: 64\n  heads: 4\n  moe:\n    bias_rate: "
+     "0.01\n",
+     "config-no-effect", 7, 16, "balance is bias"},
+    {"model:\n  family: mixtral\n  layers: 2\n  hidden: 64\n  heads: 4\n  moe:\n    drop: score\n",
+     "config-no-effect", 7, 11, "capacity is above 0"},
+    {"model:\n  family: mixtral\n  layers: 2\n  hidden: 64\n  heads: 4\n  moe:\n    shared: 2\n",
+     "config-no-effect", 7, 13, "family is deepseek"},
+    {"model:\n  family: deepseek\n  layers: 2\n  hidden: 64\n  heads: 4\n  moe:\n    groups: 3\n",
+     "config-value", 7, 13, "does not divide"},
+    {"model:\n  family: deepseek\n  layers: 2\n  hidden: 64\n  heads: 4\n  moe:\n    group_limit: "
+     "2\n",
+     "config-value", 7, 18, "more than model.moe.groups"},
+    {"model:\n  family: deepseek\n  layers: 2\n  hidden: 64\n  heads: 4\n  moe:\n    dense_layers: "
+     "3\n",
+     "config-value", 7, 19, "more than model.layers 2"},
+    {LLAMA "layout:\n  tensor_model_parallel_size: 2\n", "config-unknown-key", 7, 3, "layout.tp"},
+    {LLAMA "layout:\n  pp_size: 2\n", "config-unknown-key", 7, 3, "no pipeline parallelism"},
+    {LLAMA "layout:\n  sequence_parallel: true\n", "config-no-effect", 7, 22, "layout.tp is"},
+    {LLAMA "layout:\n  cp_ulysses: 2\n", "config-no-effect", 7, 15, "layout.cp_mode is hybrid"},
+    {LLAMA "layout: {tp: 2, shard: {'*.q.weight': k}}\n", "config-layout", 6, 24, "cuts a head"},
+    {LLAMA "layout: {tp: 2, shard: {'q.weight': h}}\n", "config-layout", 6, 24, "no parameter"},
+    {LLAMA "layout: {tp: 2, shard: {'*.q.weight': f}}\n", "config-layout", 6, 24, "h k d"},
     {LLAMA "lr_scheduler: cosine\n", "config-unknown-key", 6, 1, "optimizer.schedule"},
     {LLAMA "bf16: true\n", "config-unknown-key", 6, 1, "precision.compute"},
     {LLAMA "train:\n  steps: 2000000000000\n", "config-range", 7, 10, "at most 1000000000000"},

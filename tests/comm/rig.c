@@ -107,6 +107,10 @@ static gw_status rig_part(const gw_algorithm_call *k, const gw_coll_part *p, int
             *sent += len * 4;
         }
         return GW_OK;
+    case GW_COLL_SHIFT:
+        GW_TRY(gather_all(k, p, n, sent, dg));
+        if (n) memcpy(dst, all + (g->me + g->size - 1) % g->size * n, (size_t)n * 4);
+        return GW_OK;
     case GW_COLL_KIND_COUNT: break;
     }
     return GW_ERR_UNSUPPORTED;

@@ -96,9 +96,9 @@ static gw_status suffer(gw_comm *c, void *user, gw_diags *dg) {
 static bool any_child_left(void) { return waitpid(-1, NULL, WNOHANG) >= 0; }
 
 static const char *const call_texts[] = {
-    "all-reduce f32 300", "reduce-scatter f32 300", "all-gather f32 300",
-    "broadcast f32 300",  "all-to-all f32 300",     "barrier layer 3/attn/q",
-    "host sum 1",         "host broadcast 4000",    "host all-gather 4000"};
+    "all-reduce f32 300",  "reduce-scatter f32 300", "all-gather f32 300",     "broadcast f32 300",
+    "all-to-all f32 300",  "shift f32 300",          "barrier layer 3/attn/q", "host sum 1",
+    "host broadcast 4000", "host all-gather 4000"};
 
 static int count_of(const char *text, const char *word) {
     int n = 0;

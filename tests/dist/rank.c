@@ -106,6 +106,10 @@ static void check_result(const gw_coll *k, int r, int n, const float *dst, int64
         for (int64_t i = 0; i < n * length; i++)
             check_element(k, r, dst[i], given((int)(i / length), first + i % length), i);
         break;
+    case GW_COLL_SHIFT:
+        for (int64_t i = 0; i < elems; i++)
+            check_element(k, r, dst[i], given((r + n - 1) % n, i), i);
+        break;
     case GW_COLL_KIND_COUNT: break;
     }
 }

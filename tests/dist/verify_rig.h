@@ -20,11 +20,16 @@ typedef struct rig {
 rig rig_make(const char *family, int ranks);
 /* Adds a --set; the text is formatted and kept until rig_release. */
 void rig_set(rig *r, const char *fmt, ...) GW_PRINTF(2, 3);
-/* The run file of this rig. */
+/* Is its feed-forward one of experts? Six of them, unless a --set says otherwise. */
+bool rig_has_experts(const char *family);
+/* The run file of this rig; the first fails where it is refused, the second the test. */
+gw_status rig_parse(const rig *r, gw_runfile *rf, gw_diags *dg);
 void rig_runfile(const rig *r, gw_runfile *rf);
 /* Runs verify; fails the test unless it comes to a verdict. */
 void rig_verify(rig *r);
-/* Fails the test, with the report, unless verify passes. */
+/* Does verify pass? Prints the report where it does not. */
+bool rig_agrees(rig *r);
+/* Fails the test unless it does. */
 void rig_passes(rig *r);
 void rig_release(rig *r);
 

@@ -205,7 +205,13 @@ TEST(hf_refuses_by_name) {
     refuse("{\"model_type\": \"mamba\"}", "'mamba' is not supported");
     refuse("{}", "'model_type' is missing");
     refuse("[1]", "must be a JSON object");
-    refuse("{" TINY ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0}}", "'yarn'");
+    refuse("{" TINY ", \"rope_scaling\": {\"rope_type\": \"dynamic\", \"factor\": 4.0}}",
+           "'dynamic'");
+    refuse("{" TINY ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0}}",
+           "'original_max_position_embeddings'");
+    refuse("{" TINY ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, "
+           "\"original_max_position_embeddings\": 64, \"attention_factor\": 1.5}}",
+           "'attention_factor'");
     refuse("{" TINY ", \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 4.0}}", "'dynamic'");
     refuse("{" TINY ", \"rope_parameters\": {\"full_attention\": {\"rope_theta\": 1.0}}}",
            "layer to layer");
@@ -257,7 +263,7 @@ TEST(hf_refuses_impossible_sizes) {
 TEST(hf_reports_all_faults_at_once) {
     const char *text =
         "{\"model_type\": \"llama\", \"hidden_act\": \"mish\", \"rope_interleaved\": true,"
-        "\"rope_scaling\": {\"rope_type\": \"yarn\"}}";
+        "\"rope_scaling\": {\"rope_type\": \"dynamic\"}}";
     json_t *v = NULL;
     gw_hf_config c;
     gw_diags_init(&dg);

@@ -37,6 +37,8 @@ def main():
     golden = safetensors.torch.load_file(args.golden)
     model, info = AutoModelForCausalLM.from_pretrained(
         args.directory, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+    if hasattr(model, "set_experts_implementation") and model._can_set_experts_implementation():
+        model.set_experts_implementation("eager")   # grouped products want widths of 16 bytes
     model.eval()
     wrong = {k: sorted(map(str, v)) for k, v in info.items() if v}
     if wrong:

@@ -9,28 +9,30 @@
 #include "run.h"
 
 typedef struct setting {
-    const char *q, *kv, *docs; /* docs NULL: none */
+    const char *q, *k, *v, *o, *docs; /* docs NULL: none */
     int causal, window;
     double scale;
 } setting;
 
 static const setting settings[] = {
-    {"b1 s301 h2 k64", "b1 s301 g1 k64", NULL, 1, 0, 0},
-    {"b1 s200 h3 k40", "b1 s200 g3 k40", NULL, 1, 70, 0.2},
-    {"b2 s150 h2 k16", "b2 s150 g1 k16", "b2 s150", 1, 0, 0},
-    {"b1 s161 h4 k33", "b1 s161 g2 k33", "b1 s161", 1, 20, 0},
-    {"b1 s130 h1 k80", "b1 s130 g1 k80", NULL, 0, 0, 0},
-    {"b1 s180 h2 k8", "b1 s180 g1 k8", "b1 s180", 0, 50, 0},
-    {"b3 s17 h2 k128", "b3 s17 g2 k128", NULL, 1, 0, 0},
+    {"b1 s301 h2 k64", "b1 s301 g1 k64", "b1 s301 g1 k64", "b1 s301 h2 k64", NULL, 1, 0, 0},
+    {"b1 s200 h3 k40", "b1 s200 g3 k40", "b1 s200 g3 k40", "b1 s200 h3 k40", NULL, 1, 70, 0.2},
+    {"b2 s150 h2 k16", "b2 s150 g1 k16", "b2 s150 g1 k16", "b2 s150 h2 k16", "b2 s150", 1, 0, 0},
+    {"b1 s161 h4 k33", "b1 s161 g2 k33", "b1 s161 g2 k33", "b1 s161 h4 k33", "b1 s161", 1, 20, 0},
+    {"b1 s130 h1 k80", "b1 s130 g1 k80", "b1 s130 g1 k80", "b1 s130 h1 k80", NULL, 0, 0, 0},
+    {"b1 s180 h2 k8", "b1 s180 g1 k8", "b1 s180 g1 k8", "b1 s180 h2 k8", "b1 s180", 0, 50, 0},
+    {"b1 s140 h2 k48", "b1 s140 g1 k48", "b1 s140 g1 u32", "b1 s140 h2 u32", "b1 s140", 1, 0, 0},
+    {"b1 s110 h2 k24", "b1 s110 g2 k24", "b1 s110 g2 u71", "b1 s110 h2 u71", NULL, 1, 60, 0},
+    {"b3 s17 h2 k128", "b3 s17 g2 k128", "b3 s17 g2 k128", "b3 s17 h2 k128", NULL, 1, 0, 0},
 };
 
 /* attention is op 0, attention_grad op 1; documents average 30 tokens. */
 static gw_case *build(gw_cases *cs, const setting *t) {
     gw_case *c = gw_case_begin(cs, t->q);
     gw_vid q = gw_case_value(c, t->q, false, GW_FILL_NORMAL, 1.5, 0);
-    gw_vid k = gw_case_value(c, t->kv, false, GW_FILL_NORMAL, 1.5, 0);
-    gw_vid v = gw_case_value(c, t->kv, false, GW_FILL_NORMAL, 1, 0);
-    gw_vid go = gw_case_value(c, t->q, false, GW_FILL_NORMAL, 1, 0);
+    gw_vid k = gw_case_value(c, t->k, false, GW_FILL_NORMAL, 1.5, 0);
+    gw_vid v = gw_case_value(c, t->v, false, GW_FILL_NORMAL, 1, 0);
+    gw_vid go = gw_case_value(c, t->o, false, GW_FILL_NORMAL, 1, 0);
     gw_vid docs = t->docs ? gw_case_fixed(c, GW_I32, t->docs, GW_FILL_SEGMENTS, 0, 30) : GW_NONE;
     gw_attr a[3] = {{.i = t->causal}, {.i = t->window}, {.f = t->scale}};
     gw_vid lse, o = gw_build(&c->b, "attention", (gw_vid[]){q, k, v, docs}, 4, a, &lse);
@@ -80,7 +82,8 @@ TEST(threads_do_not_change_bits) {
     gw_diags_init(&dg);
     gw_cases cs;
     own_cases(&cs, "attention", GW_F32, &dg);
-    static const setting t = {"b2 s600 h4 k64", "b2 s600 g2 k64", "b2 s600", 1, 0, 0};
+    static const setting t = {
+        "b2 s600 h4 k64", "b2 s600 g2 k64", "b2 s600 g2 k64", "b2 s600 h4 k64", "b2 s600", 1, 0, 0};
     gw_case *c = build(&cs, &t);
     values v;
     values_init(&v, c);
@@ -109,7 +112,8 @@ TEST(nan_is_not_hidden) {
     gw_diags_init(&dg);
     gw_cases cs;
     own_cases(&cs, "attention", GW_F32, &dg);
-    static const setting t = {"b1 s40 h1 k16", "b1 s40 g1 k16", NULL, 1, 0, 0};
+    static const setting t = {
+        "b1 s40 h1 k16", "b1 s40 g1 k16", "b1 s40 g1 k16", "b1 s40 h1 k16", NULL, 1, 0, 0};
     gw_case *c = build(&cs, &t);
     values v;
     values_init(&v, c);
@@ -136,16 +140,20 @@ TEST(instruction_sets_agree) {
     for (int a = 0; a < 4; a++)
         for (int64_t i = 0; i < count[a]; i++) all[a][i] = sinf((float)(i * (7 + a)) * 0.37f);
     for (int i = 0; i < B * S; i++) lo[i] = i % S < 100 ? 0 : 90, hi[i] = i % S + 1;
-    int64_t floats = gw_attn_forward_floats(K) + gw_attn_backward_floats(S, K);
+    int64_t floats = gw_attn_forward_floats(K, K) + gw_attn_backward_floats(S, K, K);
     float *work = aligned_alloc(64, (size_t)(floats * 4 + 64) / 64 * 64);
     int n = 0;
     for (; gw_attn_core_at(n); n++) {
         gw_attn a = {.b = B,
-                     .s = S,
+                     .sq = S,
+                     .sk = S,
                      .h = H,
                      .g = G,
                      .k = K,
+                     .u = K,
+                     .per = H / G,
                      .dtype = GW_F32,
+                     .results = GW_F32,
                      .q = q,
                      .key = k,
                      .v = v,
@@ -156,7 +164,6 @@ TEST(instruction_sets_agree) {
                      .dk = dk[n],
                      .dv = dv[n],
                      .lse = lse[n],
-                     .causal = true,
                      .scale = 0.3f,
                      .lo = lo,
                      .hi = hi,

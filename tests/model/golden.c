@@ -124,20 +124,21 @@ float *golden_floats(golden *g, const char *name, int64_t *n) {
 }
 
 float *golden_param(golden *g, const char *prefix, const gw_param *p) {
-    char name[256];
-    snprintf(name, sizeof name, "%s.%s", prefix, p->hf);
-    float *all = golden_floats(g, name, NULL);
-    if (!all) return NULL;
-    int64_t out = 1, in = 1;
-    int rows = p->rows > 0 ? p->rows : p->type.ndim;
-    for (int i = 0; i < p->type.ndim; i++) *(i < rows ? &out : &in) *= p->type.dims[i].size;
-    float *r = gw_arena_new(&g->mem, float, out *in);
-    for (int64_t o = 0; o < out; o++)
-        for (int64_t i = 0; i < in; i++) {
-            int64_t at = p->hf_part * out + o;
-            r[o * in + i] =
-                p->hf_transposed && p->rows ? all[i * out * p->hf_parts + at] : all[at * in + i];
-        }
+    char name[256], buf[GW_HF_NAME];
+    int64_t rows = gw_param_rows(p), total = gw_param_hf_rows(p), n = gw_type_elems(&p->type);
+    int64_t tensors = gw_param_hf_tensors(p), in = n / (rows * tensors);
+    float *r = gw_arena_new(&g->mem, float, n);
+    for (int64_t k = 0; k < tensors; k++) {
+        snprintf(name, sizeof name, "%s.%s", prefix, gw_param_hf_name(p, k, buf));
+        float *all = golden_floats(g, name, NULL);
+        if (!all) return NULL;
+        for (int64_t o = 0; o < rows; o++)
+            for (int64_t i = 0; i < in; i++) {
+                int64_t at = gw_param_hf_row(p, o);
+                r[(k * rows + o) * in + i] =
+                    p->hf_transposed && p->rows ? all[i * total + at] : all[at * in + i];
+            }
+    }
     return r;
 }
 

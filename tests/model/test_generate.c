@@ -90,6 +90,10 @@ TEST(cached_llama31_rope) { cached_case("llama31_rope"); }
 TEST(cached_qwen2) { cached_case("qwen2"); }
 TEST(cached_qwen3) { cached_case("qwen3"); }
 TEST(cached_mistral_window) { cached_case("mistral"); }
+TEST(cached_mixtral) { cached_case("mixtral"); }
+TEST(cached_qwen3_moe) { cached_case("qwen3_moe"); }
+TEST(cached_deepseek_v3) { cached_case("deepseek_v3"); }
+TEST(cached_deepseek_v2) { cached_case("deepseek_v2"); }
 TEST(cached_smollm2) { cached_case("smollm2"); }
 
 TEST(sampling_follows_its_law) {

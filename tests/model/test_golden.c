@@ -144,6 +144,11 @@ CASE(mistral)
 CASE(smollm2)
 CASE(packed_llama)
 CASE(packed_mistral)
+CASE(mixtral)
+CASE(qwen3_moe)
+CASE(deepseek_v3)
+CASE(deepseek_v2)
+CASE(deepseek_v2_lite)
 
 TEST(golden_sgd_momentum) {
     golden g;

@@ -57,6 +57,7 @@ static void accumulation_case(const char *name) {
 TEST(accumulation_equals_one_batch_llama) { accumulation_case("llama"); }
 TEST(accumulation_equals_one_batch_gpt2) { accumulation_case("gpt2"); }
 TEST(accumulation_equals_one_batch_packed) { accumulation_case("packed_llama"); }
+TEST(accumulation_equals_one_batch_deepseek) { accumulation_case("deepseek_v3"); }
 
 static void recompute_case(const char *name, gw_recompute_opts policy, bool must_shrink) {
     golden g;
@@ -94,6 +95,7 @@ TEST(recompute_full_changes_no_bit) {
     recompute_case("llama", (gw_recompute_opts){.kind = GW_RECOMPUTE_FULL}, true);
     recompute_case("gpt2", (gw_recompute_opts){.kind = GW_RECOMPUTE_FULL}, true);
     recompute_case("qwen3", (gw_recompute_opts){.kind = GW_RECOMPUTE_FULL}, true);
+    recompute_case("deepseek_v3", (gw_recompute_opts){.kind = GW_RECOMPUTE_FULL}, true);
 }
 TEST(recompute_ops_changes_no_bit) {
     recompute_case("smollm2",
@@ -215,6 +217,10 @@ TEST(export_round_trips_llama) { export_case("llama"); }
 TEST(export_round_trips_tied) { export_case("llama_tied"); }
 TEST(export_round_trips_qwen3) { export_case("qwen3"); }
 TEST(export_round_trips_bias) { export_case("llama_bias"); }
+TEST(export_round_trips_mixtral) { export_case("mixtral"); }
+TEST(export_round_trips_qwen3_moe) { export_case("qwen3_moe"); }
+TEST(export_round_trips_deepseek_v3) { export_case("deepseek_v3"); }
+TEST(export_round_trips_deepseek_v2) { export_case("deepseek_v2"); }
 
 TEST(initial_weights_do_not_depend_on_threads) {
     golden g;

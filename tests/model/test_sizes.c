@@ -19,6 +19,9 @@ static gw_model small(gw_family f) {
     m.head_dim = 16;
     m.ffn = 128;
     m.vocab = 100;
+    if (m.moe.experts > 0) m.moe.ffn = 24;
+    if (f == GW_FAMILY_DEEPSEEK)
+        m.mla = (gw_mla){.q_rank = 12, .kv_rank = 8, .nope = 12, .rope = 4, .v = 6};
     return m;
 }
 

@@ -296,6 +296,16 @@ TEST(factors_pass_contract_or_stay_whole) {
     check_signature("head", head, 4, NULL, "b=contract s=contract d=whole v=whole", &s);
     check_signature("head_grad", head, 4, NULL, "b=pass s=pass d=whole v=whole", &s);
     CHECK_EQ(factor(&s, "s")->out_dim[1], -1);
+    const char *stats[] = {"b2 s3 d4", "v7 d4", "#b2 s3"}; /* the parts that v is in go with it */
+    check_signature("head_stats", stats, 3, NULL,
+                    "b=pass s=pass d=whole v=contract part=pass stat=pass", &s);
+    CHECK_STR(factor(&s, "part")->with, "v");
+    const char *part[] = {"b2 s3 d4", "v7 d4", "#b2 s3", "b2 s3", "b2 s3 sum2", ""};
+    check_signature("head_part_grad", part, 6, NULL, "b=pass s=pass d=whole v=pass sum=contract",
+                    &s);
+    CHECK_EQ(factor(&s, "v")->out_dim[0], -1);     /* dx is a partial sum over the vocabulary */
+    const char *drop[] = {"b2 s3 d4", "#b2", "#"}; /* a mask is a function of places */
+    check_signature("dropout", drop, 3, NULL, "b=pass s=pass d=pass", &s);
 }
 
 /* ---- work ---- */
@@ -472,7 +482,7 @@ TEST(rope_llama3_frequencies) {
     gw_vid pos = leaf(&t, GW_I32, "b1 s2"), sine;
     eval_set(&t.e, pos, 0, 1);
     gw_attr a[] = {{.i = 128}, {.f = 500000}, {.i = 2},    {.f = 8},
-                   {.f = 1},   {.f = 4},      {.f = 8192}, {.i = GW_F64}};
+                   {.f = 1},   {.f = 4},      {.f = 8192}, {.i = GW_F64}, {.f = 1}};
     gw_vid cosine = table(&t, pos, a, &sine);
     check_type(&t, cosine, GW_F64, "b1 s2 r64");
     run(&t);
@@ -492,7 +502,7 @@ TEST(rope_linear_scaling_divides_positions) {
     eval_set(&t.e, p, 0, 25);
     eval_set(&t.e, p4, 0, 100);
     gw_attr a[] = {{.i = 8}, {.f = 10000}, {.i = 0}, {.f = 1},
-                   {.f = 1}, {.f = 4},     {.f = 1}, {.i = GW_F64}};
+                   {.f = 1}, {.f = 4},     {.f = 1}, {.i = GW_F64}, {.f = 1}};
     gw_vid plain = table(&t, p, a, NULL);
     a[2].i = 1;
     a[3].f = 4;
@@ -511,7 +521,7 @@ TEST(rope_angles_are_float32_products) {
     gw_vid pos = leaf(&t, GW_I32, "b1 s1");
     eval_set(&t.e, pos, 0, 123457);
     gw_attr a[] = {{.i = 4}, {.f = 10000}, {.i = 0}, {.f = 1},
-                   {.f = 1}, {.f = 4},     {.f = 1}, {.i = GW_F32}};
+                   {.f = 1}, {.f = 4},     {.f = 1}, {.i = GW_F32}, {.f = 1}};
     gw_vid c = table(&t, pos, a, NULL);
     run(&t);
     CHECK_NEAR(eval_get(&t.e, c, 0), cos(123457.0), 1e-7);
@@ -531,14 +541,14 @@ TEST(rope_turns_pairs_half_a_head_apart) {
     eval_fill(&t.e, pos, at, 4);
     for (int i = 0; i < 4; i++) eval_set(&t.e, unit, i * 6, 1);
     gw_attr a[] = {{.i = 6}, {.f = 10000}, {.i = 0}, {.f = 1},
-                   {.f = 1}, {.f = 4},     {.f = 1}, {.i = GW_F64}};
+                   {.f = 1}, {.f = 4},     {.f = 1}, {.i = GW_F64}, {.f = 1}};
     gw_vid cosine = table(&t, pos, a, &sine);
     gw_vid y = gw_build1(&t.b, "rope", unit, cosine, sine);
     gw_vid x = leaf(&t, GW_F64, "b1 s4 h1 k6"); /* the same vector at each position */
     for (int i = 0; i < 24; i++) eval_set(&t.e, x, i, 1 + i % 6 * 0.3 - (i % 6 == 4));
     gw_vid z = gw_build1(&t.b, "rope", x, cosine, sine);
-    gw_vid back =
-        gw_build(&t.b, "rope", (gw_vid[]){z, cosine, sine}, 3, (gw_attr[]){{.i = 1}}, NULL);
+    gw_vid back = gw_build(&t.b, "rope", (gw_vid[]){z, cosine, sine}, 3,
+                           (gw_attr[]){{.i = 1}, {.i = 0}}, NULL);
     run(&t);
     for (int i = 0; i < 4; i++) {
         CHECK_NEAR(eval_get(&t.e, y, i * 6), cos(at[i]), 1e-15);

@@ -218,6 +218,7 @@ TEST_WITHIN(every_vjp_agrees_with_central_differences, 120) {
     for (int i = 0; i < table->count; i++) {
         const gw_opdef *def = table->ops[i];
         if (def->traits & GW_OP_NODIFF) continue;
+        if (strncmp(def->name, "fp8_", 4) == 0) continue; /* straight through: test_fp8.c */
         gw_cases cs;
         int64_t elements = 0;
         gw_cases_init(&cs, table, def, GW_F64, &dg);

@@ -18,6 +18,15 @@ gw_model tiny_model(gw_family f, int layers) {
     m.ffn = f == GW_FAMILY_GPT2 ? 4 * m.hidden : 112;
     m.vocab = 101;
     m.max_positions = 64;
+    m.moe.ffn = m.moe.experts > 0 ? 24 : 0;
+    m.moe.dense_layers = GW_MIN(m.moe.dense_layers, layers - 1);
+    if (f == GW_FAMILY_DEEPSEEK) {
+        m.mla = (gw_mla){.q_rank = 20, .kv_rank = 12, .nope = 6, .rope = 4, .v = 7};
+        m.head_dim = 10;
+        m.kv_heads = m.heads;
+        m.moe.groups = 4;
+        m.moe.group_limit = 2;
+    }
     if (f == GW_FAMILY_GPT2) m.dropout = 0.1;
     if (f == GW_FAMILY_MISTRAL) m.window = 7;
     for (int l = 0; l < layers; l++) m.windowed[l] = m.window > 0;

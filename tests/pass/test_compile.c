@@ -153,7 +153,7 @@ TEST(a_mesh_with_axes_is_refused) {
     gw_graph g;
     program_make(&p, "build", &g, NULL);
     (void)gw_mesh_add(&g.mesh, "dp", 4);
-    CHECK_FAILS(gw_compile(&g, &p.opts, NULL, NULL, &p.dg), &p.dg, "4 ranks");
+    CHECK_FAILS(gw_compile(&g, &p.opts, NULL, NULL, &p.dg), &p.dg, "4 data-parallel ranks");
     gw_graph_release(&g);
     program_release(&p);
 }

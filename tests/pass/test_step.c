@@ -38,7 +38,8 @@ TEST(bytes_a_parameter_follow_from_dtypes) {
                 program_make(&p, "step", &g, NULL);
                 int64_t n = gw_model_count(&m);
                 state_bytes b = count_state_bytes(&g);
-                CHECK_EQ(b.weights, n * precisions[i].weights);
+                int64_t biases = 8 * gw_model_count_biases(&m); /* of a step, and of the next */
+                CHECK_EQ(b.weights, n * precisions[i].weights + biases);
                 CHECK_EQ(b.gradients, n * precisions[i].grads);
                 CHECK_EQ(b.optimizer, n * precisions[i].optimizer);
                 gw_graph_release(&g);
@@ -122,7 +123,9 @@ TEST(several_micro_batches_chain_through_one_zeroed_accumulator) {
         gw_graph g;
         program_make(&p, "step", &g, NULL);
         CHECK_EQ(g.micro_batches, 4);
-        CHECK_EQ(count_ops(&g, "zeros", GW_PHASE_O), p.nparams + 1); /* and the loss */
+        int routers = 0; /* what a step adds up of each: its load */
+        for (int l = 0; l < 2; l++) routers += gw_model_has_experts(&m, l);
+        CHECK_EQ(count_ops(&g, "zeros", GW_PHASE_O), p.nparams + 1 + routers); /* and the loss */
         for (int i = 0; i < p.nparams; i++) {
             const char *root;
             bool tied = strcmp(p.params[i].name, "embed.weight") == 0;

@@ -12,9 +12,20 @@ static int64_t formula(const gw_model *m) {
     int64_t d = m->hidden, q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
     if (m->family == GW_FAMILY_GPT2)
         return m->vocab * d + m->max_positions * d + m->layers * (12 * d * d + 13 * d) + 2 * d;
-    int64_t layer = 2 * d * q + 2 * d * kv + 3 * d * m->ffn + 2 * d;
+    const gw_moe *e = &m->moe;
+    int64_t expert = 3 * d * e->ffn, dense = 3 * d * m->ffn;
+    int64_t experts = e->experts * (expert + d) + e->shared * expert;
+    if (m->family == GW_FAMILY_DEEPSEEK) { /* DeepSeek-V2's report, equations 37 to 47 */
+        const gw_mla *a = &m->mla;
+        int64_t h = m->heads, r = a->kv_rank;
+        int64_t of_q = a->q_rank ? d * a->q_rank + a->q_rank + a->q_rank * q : d * q;
+        int64_t attention = of_q + d * (r + a->rope) + r + r * h * (a->nope + a->v) + h * a->v * d;
+        return 2 * m->vocab * d + m->layers * (attention + 2 * d) + e->dense_layers * dense +
+               (m->layers - e->dense_layers) * experts + d;
+    }
+    int64_t layer = 2 * d * q + 2 * d * kv + (e->experts ? experts : dense) + 2 * d;
     if (m->family == GW_FAMILY_QWEN2) layer += q + 2 * kv;
-    if (m->family == GW_FAMILY_QWEN3) layer += 2 * m->head_dim;
+    if (m->family == GW_FAMILY_QWEN3 || m->family == GW_FAMILY_QWEN3_MOE) layer += 2 * m->head_dim;
     return m->vocab * d * (m->tie ? 1 : 2) + m->layers * layer + d;
 }
 
@@ -23,16 +34,41 @@ TEST(presets_have_the_published_numbers_of_parameters) {
         const char *name;
         int64_t params; /* of the released weights */
     } published[] = {
-        {"gpt2", 124439808},           {"gpt2-medium", 354823168},    {"gpt2-large", 774030080},
-        {"gpt2-xl", 1557611200},       {"smollm2-135m", 134515008},   {"smollm2-360m", 361821120},
-        {"smollm2-1.7b", 1711376384},  {"llama2-7b", 6738415616},     {"llama2-70b", 68976648192},
-        {"llama3-8b", 8030261248},     {"llama3-70b", 70553706496},   {"llama3.1-8b", 8030261248},
-        {"llama3.1-70b", 70553706496}, {"llama3-405b", 405853388800}, {"mistral-7b", 7241732096},
-        {"qwen2.5-0.5b", 494032768},   {"qwen2.5-1.5b", 1543714304},  {"qwen2.5-3b", 3085938688},
-        {"qwen2.5-7b", 7615616512},    {"qwen2.5-14b", 14770033664},  {"qwen2.5-32b", 32763876352},
-        {"qwen2.5-72b", 72706203648},  {"qwen3-0.6b", 596049920},     {"qwen3-1.7b", 1720574976},
-        {"qwen3-4b", 4022468096},      {"qwen3-8b", 8190735360},      {"qwen3-14b", 14768307200},
+        {"gpt2", 124439808},
+        {"gpt2-medium", 354823168},
+        {"gpt2-large", 774030080},
+        {"gpt2-xl", 1557611200},
+        {"smollm2-135m", 134515008},
+        {"smollm2-360m", 361821120},
+        {"smollm2-1.7b", 1711376384},
+        {"llama2-7b", 6738415616},
+        {"llama2-70b", 68976648192},
+        {"llama3-8b", 8030261248},
+        {"llama3-70b", 70553706496},
+        {"llama3.1-8b", 8030261248},
+        {"llama3.1-70b", 70553706496},
+        {"llama3-405b", 405853388800},
+        {"mistral-7b", 7241732096},
+        {"qwen2.5-0.5b", 494032768},
+        {"qwen2.5-1.5b", 1543714304},
+        {"qwen2.5-3b", 3085938688},
+        {"qwen2.5-7b", 7615616512},
+        {"qwen2.5-14b", 14770033664},
+        {"qwen2.5-32b", 32763876352},
+        {"qwen2.5-72b", 72706203648},
+        {"qwen3-0.6b", 596049920},
+        {"qwen3-1.7b", 1720574976},
+        {"qwen3-4b", 4022468096},
+        {"qwen3-8b", 8190735360},
+        {"qwen3-14b", 14768307200},
         {"qwen3-32b", 32762123264},
+        {"mixtral-8x7b", 46702792704},
+        {"mixtral-8x22b", 140630071296},
+        {"qwen3-30b-a3b", 30532122624},
+        {"qwen3-235b-a22b", 235093634560},
+        {"deepseek-v2-lite", 15706484224},
+        {"deepseek-v2", 235741434880},
+        {"deepseek-v3", 671026419200}, /* biases of routers' choice included */
     };
     int n = 0;
     for (; gw_model_preset_name(n); n++) {
@@ -43,7 +79,7 @@ TEST(presets_have_the_published_numbers_of_parameters) {
         CHECK_EQ(gw_model_count(&m), formula(&m));
         for (size_t i = 0; i < GW_COUNT(published); i++) {
             if (strcmp(published[i].name, gw_model_preset_name(n)) != 0) continue;
-            CHECK_EQ(gw_model_count(&m), published[i].params);
+            CHECK_EQ(gw_model_count(&m) + gw_model_count_biases(&m), published[i].params);
             found = true;
         }
         CHECK_MSG(found, "preset %s has no published figure in this test", gw_model_preset_name(n));

@@ -318,3 +318,74 @@ TEST(program_lists_passes_and_counts_ops) {
     CHECK(!strstr(gw_str_c(&out), "adamw"));
     gw_str_release(&out);
 }
+
+static json_t *with(json_t *list, const char *key, int64_t value) {
+    size_t i;
+    json_t *x;
+    json_array_foreach(list, i,
+                       x) if (json_integer_value(json_object_get(x, key)) == value) return x;
+    CHECK_MSG(false, "no %s %lld", key, (long long)value);
+    return NULL;
+}
+
+TEST(why_explains_a_layout_to_people_and_to_scripts) {
+    gw_str out = {0};
+    const char *path = write_file("why.yaml", tiny);
+    CHECK_EQ(run(&out, "plan %s --why tp --hardware h100", path), 0);
+    CHECK(strstr(gw_str_c(&out), "forward 2 all-reduces;\n    backward 2 all-reduces"));
+    CHECK(strstr(gw_str_c(&out), "it stops paying at t"));
+    CHECK(strstr(gw_str_c(&out), "heads, uneven at t 8"));
+    for (const char *line = gw_str_c(&out); line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        CHECK_MSG(strcspn(line, "\n") <= 104, "%.120s",
+                  line); /* bytes: two columns fewer for a × */
+    }
+    CHECK_EQ(run(&out, "plan %s --why cp --memory 1GB --hardware flops=1T,link=1GB/s", path), 0);
+    CHECK(strstr(gw_str_c(&out), "at this length the ring hides"));
+    CHECK(strstr(gw_str_c(&out), "--set layout.cp=1"));
+    CHECK_EQ(run(&out, "plan %s --why cp --hardware h1000 2>&1", path), 2);
+    CHECK(strstr(gw_str_c(&out), "h1000"));
+    CHECK_EQ(run(&out, "plan %s --why dp 2>&1", path), 2);
+
+    gw_str args = {0};
+    gw_str_printf(&args, "'%s' --why tp --hardware h100", path);
+    json_t *j = plan_json(gw_str_c(&args)), *row = with(at(j, "why.tp"), "t", 4);
+    /* 4 all-reduces of 8 x 64 tokens x 64 float32 over 4 ranks */
+    int64_t sum = 0;
+    size_t i;
+    json_t *x;
+    json_array_foreach(at(row, "plain.tp"), i, x) sum += json_integer_value(at(x, "payload_bytes"));
+    CHECK_EQ(sum, 4 * 2 * 3 * (8 * 64 * 64 * 4) / 4);
+    CHECK_NEAR(json_real_value(at(row, "exposed_seconds")), (double)sum / 450e9, 1e-12);
+    CHECK_NEAR(json_real_value(at(row, "kv_copies")), 2, 0);
+    json_decref(j);
+    gw_str_release(&args);
+    gw_str_release(&out);
+}
+
+/* The smallest cp is the first whose own plan is within the bound. */
+TEST_WITHIN(the_smallest_cp_that_fits_is_what_its_plan_says, 120) {
+    const char *path = write_file("fit.yaml", tiny);
+    gw_str args = {0};
+    int64_t total[3];
+    for (int i = 0; i < 3; i++) {
+        gw_str_clear(&args);
+        gw_str_printf(&args, "'%s' --ranks %d --set layout.cp=%d --set layout.dp=1", path, 1 << i,
+                      1 << i);
+        json_t *j = plan_json(gw_str_c(&args));
+        total[i] = json_integer_value(at(j, "memory.total_bytes"));
+        json_decref(j);
+    }
+    CHECK(total[1] < total[0] && total[2] < total[1]);
+    gw_str_clear(&args);
+    gw_str_printf(&args, "'%s' --why cp --memory %lld", path, (long long)total[2]);
+    json_t *j = plan_json(gw_str_c(&args));
+    for (int i = 0; i < 3; i++) {
+        json_t *row = with(at(j, "why.fits"), "cp", 1 << i);
+        CHECK_EQ(json_integer_value(at(row, "total_bytes")), total[i]);
+        CHECK_EQ(json_is_true(at(row, "fits")), i == 2);
+    }
+    CHECK_EQ(json_array_size(at(j, "why.fits")), 3);
+    json_decref(j);
+    gw_str_release(&args);
+}

@@ -223,10 +223,15 @@ static float validate(program *p, gw_exec *x) {
     return sum;
 }
 
-static void copy_params(program *p, gw_exec *to, const gw_exec *from) {
-    for (int i = 0; i < p->nparams; i++) {
-        gw_tensor t = gw_exec_tensor(from, gw_exec_find(from, p->params[i].name));
-        CHECK(gw_exec_write(to, p->params[i].name, t.data, t.elems * gw_dtype_bits(t.dtype) / 8));
+/* Parameters, and what else a forward program keeps (biases of routers). */
+static void copy_kept(gw_exec *to, const gw_exec *from) {
+    const gw_graph *g = gw_exec_graph(to);
+    for (int64_t v = 0; v < g->values.count; v++) {
+        const gw_value *x = &g->values.items[v];
+        if (x->def != GW_NONE || (x->role != GW_ROLE_PARAM && x->role != GW_ROLE_STATE)) continue;
+        const char *name = gw_graph_str(g, x->name);
+        gw_tensor t = gw_exec_tensor(from, gw_exec_find(from, name));
+        CHECK(gw_exec_write(to, name, t.data, t.elems * gw_dtype_bits(t.dtype) / 8));
     }
 }
 
@@ -248,7 +253,7 @@ static void sharing_case(gw_family f, gw_dtype compute, int accumulate) {
     for (int step = 0; step < 4; step++) {
         same_trace(trainer_step(&p, alone, step, 1), trainer_step(&p, shared, step, 1),
                    gw_family_name(f), step);
-        copy_params(&p, own, alone);
+        copy_kept(own, alone);
         float a = validate(&p, valid), b = validate(&p, own);
         CHECK_MSG(isfinite(a) && memcmp(&a, &b, sizeof a) == 0, "%.9g and %.9g", (double)a,
                   (double)b);

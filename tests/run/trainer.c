@@ -98,6 +98,7 @@ trace trainer_step(program *p, gw_exec *x, int step, float seed_scale) {
     float seed = seed_scale / (float)(20 * k), one = 1, lr = 1e-2f;
     int64_t number = step + 1, batch = step;
     gw_exec_write(x, "seed", &seed, sizeof seed);
+    gw_exec_write(x, "aux_seed", &seed, sizeof seed);
     gw_exec_write(x, "batch", &batch, sizeof batch);
     gw_exec_write(x, "inv_scale", &one, sizeof one);
     gw_exec_write(x, "lr", &lr, sizeof lr);

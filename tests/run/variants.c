@@ -82,6 +82,7 @@ static gw_status run_step(program *p, gw_exec *x, const variant *v, int step, va
     float seed = bad ? INFINITY : 1.0f / (float)(8 * k * v->ranks), one = 1, lr = 1e-2f;
     int64_t number = step + 1, batch = step;
     gw_exec_write(x, "seed", &seed, sizeof seed);
+    gw_exec_write(x, "aux_seed", &seed, sizeof seed);
     gw_exec_write(x, "batch", &batch, sizeof batch);
     gw_exec_write(x, "inv_scale", &one, sizeof one);
     gw_exec_write(x, "lr", &lr, sizeof lr);

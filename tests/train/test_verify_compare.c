@@ -44,7 +44,8 @@ static void factor_is(double f, const gw_verify_degrees *d, const char *text) {
 }
 
 TEST(factors_have_names) {
-    const gw_verify_degrees d = {4, 2, 3}, plain = {4, 1, 4};
+    const gw_verify_degrees d = {.dp = 4, .dp_replicate = 2, .micro_batches = 3};
+    const gw_verify_degrees plain = {.dp = 4, .dp_replicate = 1, .micro_batches = 4};
     factor_is(4, &d, "x dp (4)");
     factor_is(0.25, &d, "/ dp (4)");
     factor_is(3, &d, "x micro-batches (3)");
@@ -61,7 +62,7 @@ TEST(what_is_no_factor_has_none) {
     float x[N], y[N];
     double a = 0;
     char why[GW_VERIFY_TEXT];
-    const gw_verify_degrees d = {2, 1, 1};
+    const gw_verify_degrees d = {.dp = 2, .dp_replicate = 1, .micro_batches = 1};
     draw(x, "x");
     draw(y, "y");
     CHECK(!gw_verify_factor(x, y, N, &d, 1e-3, &a, why)); /* unrelated */

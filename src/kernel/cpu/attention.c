@@ -8,19 +8,24 @@
 // log(sum). Backward recomputes the powers from lse; with D = rowsum(do * o), ds = p * (dp - D),
 // and dv, dk, dq are three more products.
 //
-// Who sees whom is two numbers a query, computed first: the first visible key (start of its
-// document, or of its window) and the one behind the last (itself when causal, else the end of its
-// document). Blocks that no query of a panel sees are skipped, blocks that all see whole are not
-// masked: a causal sequence costs half, a packed one the sum of its documents. Where document ids
-// of a row are not nondecreasing, the bounds come from causality and window alone and ids are
-// compared key by key.
+// Over one block of keys of many (attention_part) the walk starts from what earlier blocks left: o
+// and lse count as one key of that score and value. Its gradients are added to float32 sums.
+//
+// Who sees whom is two numbers a query, computed first: the first visible key (of its document, or
+// of its window) and the one behind the last (itself when causal, else the end of its document).
+// They count this rank's keys, but come from indices of the whole sequence: a rank's queries and
+// its keys are each one or two ascending runs of these, so what a query sees of its keys is one
+// interval still. Blocks that no query of a panel sees are skipped, blocks that all see whole are
+// not masked: a causal sequence costs half, a packed one the sum of its documents, and a part of
+// keys that come later nothing. Where document ids of a row of keys are not nondecreasing, the
+// bounds come from causality and window alone and ids are compared key by key.
 //
 // Order of sums: that of key blocks at fixed places, within one task. Backward takes a kv head as
 // one task, so dk and dv gather over queries and query heads in one order. Results do not depend on
 // threads.
 //
-// Memory: forward a constant per thread, backward 4 s k floats per thread (k, v, dk, dv of one kv
-// head).
+// Memory: forward a constant per thread, backward 2 s (k + u) floats per thread (k, v, dk, dv of
+// one kv head, with s keys).
 #include <math.h>
 #include <omp.h>
 #include <string.h>
@@ -28,29 +33,46 @@
 #include "base/compiler.h"        /* GW_MIN, GW_MAX */
 #include "kernel/cpu/attention.h" /* gw_attn, gw_attn_core */
 #include "kernel/kernel.h"        /* gw_kernel */
+#include "ops/attention.h"        /* gw_attention_view, where operands stand */
+
+/* The four ops. */
+typedef enum attn_kind { FORWARD, BACKWARD, PART, PART_BACKWARD } attn_kind;
 
 typedef struct attention {
     gw_attn a;
     const gw_attn_core *core;
-    float *work; /* per thread `stride` floats */
+    gw_runs at_q, at_k; /* indices along s */
+    bool causal;
+    int64_t window;
+    const void *old[3]; /* accumulators that are not in the outputs' bytes, or NULL */
+    float *work;        /* per thread `stride` floats */
     int64_t stride;
     int threads;
 } attention;
 
-/* attention: q k v docs. attention_grad: do q k v o lse docs. */
-static int first_of(bool grad) { return grad ? 1 : 0; }
-static int docs_of(bool grad) { return grad ? 6 : 3; }
+static bool is_grad(attn_kind kind) { return kind == BACKWARD || kind == PART_BACKWARD; }
+static bool is_part(attn_kind kind) { return kind == PART || kind == PART_BACKWARD; }
 
-static bool supports(const gw_graph *g, const gw_op *o, bool grad) {
-    gw_dtype t = (gw_dtype)gw_type_of(g, gw_op_in(g, o, first_of(grad)))->dtype;
+/* The accumulator of output i, or -1. */
+static int acc_of(attn_kind kind, int i) {
+    if (!is_part(kind)) return -1;
+    return kind == PART ? 5 + i : 8 + i;
+}
+
+static bool supports(const gw_graph *g, const gw_op *o, attn_kind kind) {
+    bool grad = is_grad(kind);
+    int q0 = gw_attention_first(grad), docs = gw_attention_docs(grad);
+    gw_dtype t = (gw_dtype)gw_type_of(g, gw_op_in(g, o, q0))->dtype;
     if (t != GW_F32 && t != GW_BF16 && t != GW_F16) return false;
     int floats = grad ? 5 : 3;
     for (int i = 0; i < floats; i++)
         if (gw_type_of(g, gw_op_in(g, o, i))->dtype != t) return false;
-    if (gw_type_of(g, gw_op_out(g, o, 0))->dtype != t) return false;
-    gw_vid docs = o->nin > docs_of(grad) ? gw_op_in(g, o, docs_of(grad)) : GW_NONE;
-    if (docs != GW_NONE && gw_type_of(g, docs)->dtype != GW_I32) return false;
-    return gw_type_of(g, gw_op_in(g, o, first_of(grad)))->dims[1].size < INT32_MAX;
+    gw_dtype results = is_part(kind) ? GW_F32 : t;
+    if (gw_type_of(g, gw_op_out(g, o, 0))->dtype != results) return false;
+    for (int i = docs; i < docs + 2; i++)
+        if (gw_op_in(g, o, i) != GW_NONE && gw_type_of(g, gw_op_in(g, o, i))->dtype != GW_I32)
+            return false;
+    return gw_type_of(g, gw_op_in(g, o, q0))->dims[1].size < INT32_MAX;
 }
 
 static int64_t round64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -58,36 +80,38 @@ static int64_t round64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 /* Bytes in front of the threads' parts: lo, hi, exact. */
 static int64_t head_bytes(int64_t b, int64_t s) { return 2 * round64(b * s * 4) + round64(b); }
 
-static int64_t thread_floats(int64_t s, int64_t k, bool grad) {
-    int64_t n = grad ? gw_attn_backward_floats(s, k) : gw_attn_forward_floats(k);
+static int64_t thread_floats(int64_t sk, int64_t k, int64_t u, bool grad) {
+    int64_t n = grad ? gw_attn_backward_floats(sk, k, u) : gw_attn_forward_floats(k, u);
     return (n + 15) / 16 * 16 + 16; /* a line between threads */
 }
 
-static int64_t workspace(const gw_graph *g, const gw_op *o, const gw_machine *m, bool grad) {
-    const gw_type *q = gw_type_of(g, gw_op_in(g, o, first_of(grad)));
-    int64_t b = gw_type_local_dim(q, 0, &g->mesh, 0), s = gw_type_local_dim(q, 1, &g->mesh, 0);
-    int64_t k = gw_type_local_dim(q, 3, &g->mesh, 0);
-    return head_bytes(b, s) + m->threads * thread_floats(s, k, grad) * 4;
+/* The longest part of dimension i that a rank holds: the first, wherever it has travelled. */
+static int64_t longest(const gw_graph *g, gw_vid v, int i) {
+    gw_type t = *gw_type_of(g, v);
+    t.dims[i].turn = 0;
+    return gw_type_local_dim(&t, i, &g->mesh, 0);
 }
 
-static void bind(const gw_kargs *k, gw_attn *a, bool grad) {
-    const gw_tensor *q = &k->in[first_of(grad)];
-    const gw_tensor *docs = k->nin > docs_of(grad) ? &k->in[docs_of(grad)] : NULL;
-    *a = (gw_attn){.b = q->dims[0],
-                   .s = q->dims[1],
-                   .h = q->dims[2],
-                   .k = q->dims[3],
-                   .g = q[1].dims[2],
-                   .dtype = q->dtype,
-                   .q = q->data,
-                   .key = q[1].data,
-                   .v = q[2].data,
-                   .docs = docs ? docs->data : NULL};
-    a->causal = gw_op_attr(k->g, k->op, 0).i != 0;
-    a->window = gw_op_attr(k->g, k->op, 1).i;
-    double scale = gw_op_attr(k->g, k->op, 2).f;
-    a->scale = scale != 0.0 ? (float)scale : (float)(1.0 / sqrt((double)a->k));
-    if (!grad) {
+static int64_t workspace(const gw_graph *g, const gw_op *o, const gw_machine *m, attn_kind kind) {
+    int q0 = gw_attention_first(is_grad(kind));
+    gw_vid q = gw_op_in(g, o, q0), k = gw_op_in(g, o, q0 + 1), v = gw_op_in(g, o, q0 + 2);
+    return head_bytes(longest(g, q, 0), longest(g, q, 1)) +
+           m->threads * 4 *
+               thread_floats(longest(g, k, 1), longest(g, k, 3), longest(g, v, 3), is_grad(kind));
+}
+
+/* Results, and what is added to. */
+static void bind_results(const gw_kargs *k, attention *t, attn_kind kind) {
+    gw_attn *a = &t->a;
+    for (int i = 0; i < k->nout; i++) {
+        int acc = acc_of(kind, i);
+        bool has = acc >= 0 && acc < k->nin && k->in[acc].data;
+        if (has && k->in[acc].data != k->out[i].data) t->old[i] = k->in[acc].data;
+        if (is_grad(kind)) a->add[i] = has;
+        if (!is_grad(kind)) a->merge = has;
+    }
+    a->results = k->out[0].dtype;
+    if (!is_grad(kind)) {
         a->o = k->out[0].data;
         a->lse = k->out[1].data;
         return;
@@ -100,54 +124,117 @@ static void bind(const gw_kargs *k, gw_attn *a, bool grad) {
     a->dv = k->out[2].data;
 }
 
-static gw_status prepare(const gw_kargs *k, gw_arena *arena, void **state, bool grad) {
+static void bind(const gw_kargs *k, attention *t, attn_kind kind) {
+    gw_attention_view w = gw_attention_view_of(k, is_grad(kind));
+    t->a = (gw_attn){.b = w.batch,
+                     .sq = w.queries,
+                     .sk = w.keys,
+                     .h = w.heads,
+                     .g = w.groups,
+                     .k = w.size,
+                     .u = w.usize,
+                     .per = w.per,
+                     .h0 = w.first_head,
+                     .g0 = w.first_group,
+                     .dtype = w.q->dtype,
+                     .q = w.q->data,
+                     .key = w.k->data,
+                     .v = w.v->data,
+                     .docs = w.docs ? w.docs->data : NULL,
+                     .kdocs = w.kdocs ? w.kdocs->data : NULL,
+                     .scale = (float)w.scale};
+    t->at_q = w.at_q;
+    t->at_k = w.at_k;
+    t->causal = w.causal;
+    t->window = w.window;
+    bind_results(k, t, kind);
+}
+
+static gw_status prepare(const gw_kargs *k, gw_arena *arena, void **state, attn_kind kind) {
     attention *t = gw_arena_new(arena, attention, 1);
+    bind(k, t, kind);
     gw_attn *a = &t->a;
-    bind(k, a, grad);
     t->core = gw_attn_core_get();
     t->threads = k->threads;
     char *p = k->work;
     a->lo = (int32_t *)(void *)p;
-    a->hi = (int32_t *)(void *)(p + round64(a->b * a->s * 4));
-    a->exact = (uint8_t *)(p + 2 * round64(a->b * a->s * 4));
-    t->work = (float *)(void *)(p + head_bytes(a->b, a->s));
-    t->stride = thread_floats(a->s, a->k, grad);
+    a->hi = (int32_t *)(void *)(p + round64(a->b * a->sq * 4));
+    a->exact = (uint8_t *)(p + 2 * round64(a->b * a->sq * 4));
+    t->work = (float *)(void *)(p + head_bytes(a->b, a->sq));
+    t->stride = thread_floats(a->sk, a->k, a->u, is_grad(kind));
     *state = t;
     return GW_OK;
 }
 
+/* ---- who sees whom ---- */
+
+/* How many of a rank's indices are below x. */
+static int64_t below(const gw_runs *r, int64_t x) {
+    int64_t n = 0;
+    for (int i = 0; i < r->n; i++) n += GW_MIN(GW_MAX(x - r->first[i], 0), r->count[i]);
+    return n;
+}
+
+/* The first of n nondecreasing ids that is not below `id` (after: that is above it). */
+static int64_t search(const int32_t *ids, int64_t n, int32_t id, bool after) {
+    int64_t lo = 0, hi = n;
+    while (lo < hi) {
+        int64_t mid = lo + (hi - lo) / 2;
+        if (ids[mid] < id || (after && ids[mid] == id))
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
 /* The visible range of each query of row b. */
-static void find_bounds(const gw_attn *a, int64_t b) {
-    const int32_t *doc = a->docs ? a->docs + b * a->s : NULL;
-    int32_t *lo = a->lo + b * a->s, *hi = a->hi + b * a->s;
+static void find_bounds(const attention *t, int64_t b) {
+    const gw_attn *a = &t->a;
+    const int32_t *doc = a->docs ? a->docs + b * a->sq : NULL;
+    const int32_t *kdoc = a->kdocs ? a->kdocs + b * a->sk : NULL;
+    int32_t *lo = a->lo + b * a->sq, *hi = a->hi + b * a->sq;
     bool sorted = true;
-    for (int64_t i = 1; doc && i < a->s; i++) sorted &= doc[i] >= doc[i - 1];
+    for (int64_t j = 1; doc && j < a->sk; j++) sorted &= kdoc[j] >= kdoc[j - 1];
     a->exact[b] = sorted;
-    int64_t start = 0, end = a->s;
-    for (int64_t i = 0; i < a->s; i++) {
-        if (doc && sorted && i > 0 && doc[i] != doc[i - 1]) start = i;
-        lo[i] = (int32_t)(a->window > 0 ? GW_MAX(start, i - a->window + 1) : start);
+    int64_t start = 0, end = a->sk;
+    for (int64_t i = 0; i < a->sq; i++) {
+        int64_t at = gw_runs_global(&t->at_q, i);
+        if (doc && sorted && (i == 0 || doc[i] != doc[i - 1])) {
+            start = search(kdoc, a->sk, doc[i], false);
+            end = search(kdoc, a->sk, doc[i], true);
+        }
+        int64_t first = start, last = end;
+        if (t->window > 0) first = GW_MAX(first, below(&t->at_k, at - t->window + 1));
+        if (t->causal) last = GW_MIN(last, below(&t->at_k, at + 1));
+        lo[i] = (int32_t)(first < last ? first : a->sk);
+        hi[i] = (int32_t)(first < last ? last : 0);
     }
-    for (int64_t i = a->s - 1; i >= 0; i--) {
-        if (doc && sorted && i + 1 < a->s && doc[i] != doc[i + 1]) end = i + 1;
-        hi[i] = (int32_t)(a->causal ? i + 1 : end);
-    }
+}
+
+/* ---- launch ---- */
+
+/* Accumulators that lie elsewhere. */
+static void take_over(const attention *t, const gw_kargs *k) {
+    for (int i = 0; i < k->nout; i++)
+        if (t->old[i]) memcpy(k->out[i].data, t->old[i], (size_t)k->out[i].elems * sizeof(float));
 }
 
 /* Smaller tasks where there are few, so that all threads have some. The results are the same. */
 static int64_t chunk_of(const attention *t) {
     int64_t chunk = GW_ATTN_CHUNK;
-    while (chunk > 64 && t->a.b * t->a.h * ((t->a.s + chunk - 1) / chunk) < 4 * t->threads)
+    while (chunk > 64 && t->a.b * t->a.h * ((t->a.sq + chunk - 1) / chunk) < 4 * t->threads)
         chunk /= 2;
     return chunk;
 }
 
 static gw_status forward_launch(void *state, const gw_kargs *k, gw_diags *dg) {
-    (void)k, (void)dg;
+    (void)dg;
     attention *t = state;
     const gw_attn *a = &t->a;
-    for (int64_t b = 0; b < a->b; b++) find_bounds(a, b);
-    int64_t chunk = chunk_of(t), chunks = (a->s + chunk - 1) / chunk, heads = a->b * a->h;
+    take_over(t, k);
+    for (int64_t b = 0; b < a->b; b++) find_bounds(t, b);
+    int64_t chunk = chunk_of(t), chunks = (a->sq + chunk - 1) / chunk, heads = a->b * a->h;
 #pragma omp parallel num_threads(t->threads)
     {
         float *work = t->work + omp_get_thread_num() * t->stride;
@@ -155,17 +242,18 @@ static gw_status forward_launch(void *state, const gw_kargs *k, gw_diags *dg) {
         for (int64_t i = 0; i < heads * chunks; i++) {
             /* The last queries of a causal sequence have the most keys: long tasks first. */
             int64_t q0 = (chunks - 1 - i / heads) * chunk, head = i % heads;
-            t->core->forward(a, head / a->h, head % a->h, q0, GW_MIN(q0 + chunk, a->s), work);
+            t->core->forward(a, head / a->h, head % a->h, q0, GW_MIN(q0 + chunk, a->sq), work);
         }
     }
     return GW_OK;
 }
 
 static gw_status backward_launch(void *state, const gw_kargs *k, gw_diags *dg) {
-    (void)k, (void)dg;
+    (void)dg;
     attention *t = state;
     const gw_attn *a = &t->a;
-    for (int64_t b = 0; b < a->b; b++) find_bounds(a, b);
+    take_over(t, k);
+    for (int64_t b = 0; b < a->b; b++) find_bounds(t, b);
 #pragma omp parallel num_threads(t->threads)
     {
         float *work = t->work + omp_get_thread_num() * t->stride;
@@ -177,20 +265,22 @@ static gw_status backward_launch(void *state, const gw_kargs *k, gw_diags *dg) {
 
 static void release(void *state) { (void)state; }
 
-#define HOOKS(name, grad)                                                                          \
+#define HOOKS(name, kind)                                                                          \
     static bool name##_supports(const gw_graph *g, const gw_op *o, const gw_machine *m) {          \
         (void)m;                                                                                   \
-        return supports(g, o, grad);                                                               \
+        return supports(g, o, kind);                                                               \
     }                                                                                              \
     static int64_t name##_workspace(const gw_graph *g, const gw_op *o, const gw_machine *m) {      \
-        return workspace(g, o, m, grad);                                                           \
+        return workspace(g, o, m, kind);                                                           \
     }                                                                                              \
     static gw_status name##_prepare(const gw_kargs *k, gw_arena *a, void **state, gw_diags *dg) {  \
         (void)dg;                                                                                  \
-        return prepare(k, a, state, grad);                                                         \
+        return prepare(k, a, state, kind);                                                         \
     }
-HOOKS(forward, false)
-HOOKS(backward, true)
+HOOKS(forward, FORWARD)
+HOOKS(backward, BACKWARD)
+HOOKS(part, PART)
+HOOKS(part_backward, PART_BACKWARD)
 
 const gw_kernel gw_kernel_cpu_attention = {
     .name = "cpu-attention",
@@ -210,6 +300,28 @@ const gw_kernel gw_kernel_cpu_attention_grad = {
     .supports = backward_supports,
     .workspace = backward_workspace,
     .prepare = backward_prepare,
+    .launch = backward_launch,
+    .release = release,
+};
+
+const gw_kernel gw_kernel_cpu_attention_part = {
+    .name = "cpu-attention-part",
+    .op = "attention_part",
+    .note = "as cpu-attention, from the running output of earlier blocks",
+    .supports = part_supports,
+    .workspace = part_workspace,
+    .prepare = part_prepare,
+    .launch = forward_launch,
+    .release = release,
+};
+
+const gw_kernel gw_kernel_cpu_attention_part_grad = {
+    .name = "cpu-attention-part-grad",
+    .op = "attention_part_grad",
+    .note = "as cpu-attention-grad, into float32 sums",
+    .supports = part_backward_supports,
+    .workspace = part_backward_workspace,
+    .prepare = part_backward_prepare,
     .launch = backward_launch,
     .release = release,
 };

@@ -26,13 +26,14 @@
 typedef float v8 __attribute__((vector_size(32)));
 
 typedef struct problem {
-    int64_t b, s, h, g, t, width, splits;
+    int64_t b, s, h, g, t, width, splits; /* width of a query and a key */
+    int64_t v_width;
     int64_t window;
     gw_dtype cache;
     const void *kc, *vc;
     const gw_tensor *pos;
     float *q;     /* [b s h width], scaled */
-    float *parts; /* [b s h splits][width + 2]: o, maximum, sum */
+    float *parts; /* [b s h splits][v_width + 2]: o, maximum, sum */
 } problem;
 
 static problem problem_of(const gw_kargs *k) {
@@ -41,6 +42,7 @@ static problem problem_of(const gw_kargs *k) {
                  .s = q->dims[1],
                  .h = q->dims[2],
                  .width = q->dims[3],
+                 .v_width = k->in[2].dims[3],
                  .t = kc->dims[1],
                  .g = kc->dims[2],
                  .cache = kc->dtype,
@@ -92,13 +94,11 @@ static GW_ALWAYS_INLINE void four_scores(float *s, const float *q, const float *
     }
 }
 
-/* Folds n rows (at most ROWS) into part = o[width], maximum, sum. */
-GW_CLONES static void fold(float *GW_RESTRICT part, const float *GW_RESTRICT q,
-                           const float *GW_RESTRICT k, const float *GW_RESTRICT v, int64_t stride,
-                           int64_t n, int64_t width) {
-    float w[ROWS];
+/* Folds n rows (at most ROWS), whose scores are w, into part = o[width], maximum, sum. */
+static GW_ALWAYS_INLINE void fold_values(float *GW_RESTRICT part, float *GW_RESTRICT w,
+                                         const float *GW_RESTRICT v, int64_t stride, int64_t n,
+                                         int64_t width) {
     float top = part[width];
-    for (int64_t r = 0; r < n; r += 4) four_scores(w + r, q, k, stride, r, n, width);
     for (int64_t r = 0; r < n; r++) top = w[r] > top ? w[r] : top;
     float shrink = gw_vec_exp(part[width] - top), sum = 0;
     for (int64_t r = 0; r < ROWS; r++) w[r] = r < n ? gw_vec_exp(w[r] - top) : 0.0f;
@@ -114,6 +114,15 @@ GW_CLONES static void fold(float *GW_RESTRICT part, const float *GW_RESTRICT q,
         for (int64_t i = 0; i < width; i++) part[i] += w[r] * v[r * stride + i];
     part[width] = top;
     part[width + 1] = part[width + 1] * shrink + sum;
+}
+
+/* The same from keys and values, whose rows lie `stride` and `v_stride` apart. */
+GW_CLONES static void fold(float *GW_RESTRICT part, const float *GW_RESTRICT q,
+                           const float *GW_RESTRICT k, const float *GW_RESTRICT v, int64_t stride,
+                           int64_t v_stride, int64_t n, int64_t width, int64_t v_width) {
+    float w[ROWS];
+    for (int64_t r = 0; r < n; r += 4) four_scores(w + r, q, k, stride, r, n, width);
+    fold_values(part, w, v, v_stride, n, v_width);
 }
 
 /* ---- one task ---- */
@@ -137,13 +146,13 @@ GW_VEC_EACH(MAKE)
 #undef MAKE
 GW_VEC_TABLE(widen_fn, widen)
 
-/* Rows [first, first + n) of a cache at `base`, as floats: in place, or through buf with stride
- * width. */
-static const float *take_rows(const problem *p, const void *cache, int64_t base, int64_t first,
-                              int64_t n, float *buf) {
-    int64_t stride = p->g * p->width, at = base + first * stride;
+/* Rows [first, first + n) of a cache from head vector `head` on, as floats: in place, or through
+ * buf with stride width. */
+static const float *take_rows(const problem *p, const void *cache, int64_t width, int64_t head,
+                              int64_t first, int64_t n, float *buf) {
+    int64_t stride = p->g * width, at = head * width + first * stride;
     if (p->cache == GW_F32) return (const float *)cache + at;
-    widen_of[p->cache](buf, cache, at, stride, n, p->width);
+    widen_of[p->cache](buf, cache, at, stride, n, width);
     return buf;
 }
 
@@ -159,43 +168,45 @@ static void stretch(const problem *p, int64_t row, int64_t split, int64_t *first
 }
 
 static float *part_of(const problem *p, int64_t row, int64_t head, int64_t split) {
-    return p->parts + ((row * p->h + head) * p->splits + split) * (p->width + 2);
+    return p->parts + ((row * p->h + head) * p->splits + split) * (p->v_width + 2);
 }
 
-/* Asks for the part of the block at `at` that is as long as one kv head's rows and comes g-th in
- * memory. One kv head of many is a stride too long for the processor's own prefetching, the block
- * as a whole is one run. */
-static void prefetch(const problem *p, const void *cache, int64_t at, int64_t end, int64_t g) {
-    int64_t part = ROWS * p->width, first = at + g * part, size = gw_vec_size(p->cache);
-    int64_t last = GW_MIN(end, first + part);
+/* Asks for the part of the block at head vector `at` that is as long as one kv head's rows and
+ * comes g-th in memory. One kv head of many is a stride too long for the processor's own
+ * prefetching, the block as a whole is one run. */
+static void prefetch(const problem *p, const void *cache, int64_t width, int64_t at, int64_t end,
+                     int64_t g) {
+    int64_t part = ROWS * width, first = at * width + g * part, size = gw_vec_size(p->cache);
+    int64_t last = GW_MIN(end * width, first + part);
     for (int64_t i = first; i < last; i += 64 / size) GW_PREFETCH(gw_vec_at(cache, p->cache, i));
 }
 
 /* Rows [r, r + n) of kv head g, for the query heads that share it. */
 static void run_block(const problem *p, int64_t row, int64_t split, int64_t r, int64_t n, int64_t g,
                       float *kbuf, float *vbuf) {
-    int64_t group = p->h / p->g, base = (row / p->s * p->t * p->g + g) * p->width;
-    int64_t stride = p->cache == GW_F32 ? p->g * p->width : p->width;
-    const float *k = take_rows(p, p->kc, base, r, n, kbuf);
-    const float *v = take_rows(p, p->vc, base, r, n, vbuf);
+    int64_t group = p->h / p->g, base = row / p->s * p->t * p->g + g;
+    int64_t apart = p->cache == GW_F32 ? p->g : 1;
+    const float *k = take_rows(p, p->kc, p->width, base, r, n, kbuf);
+    const float *v = take_rows(p, p->vc, p->v_width, base, r, n, vbuf);
     for (int64_t head = g * group; head < (g + 1) * group; head++)
-        fold(part_of(p, row, head, split), p->q + (row * p->h + head) * p->width, k, v, stride, n,
-             p->width);
+        fold(part_of(p, row, head, split), p->q + (row * p->h + head) * p->width, k, v,
+             apart * p->width, apart * p->v_width, n, p->width, p->v_width);
 }
 
 static void run_task(const problem *p, int64_t row, int64_t split) {
     float kbuf[ROWS * MAX_WIDTH], vbuf[ROWS * MAX_WIDTH];
-    int64_t first, end, stride = p->g * p->width, base = row / p->s * p->t * stride;
+    int64_t first, end, base = row / p->s * p->t * p->g;
     stretch(p, row, split, &first, &end);
     for (int64_t head = 0; head < p->h; head++) {
         float *part = part_of(p, row, head, split);
-        memset(part, 0, (size_t)(p->width + 2) * sizeof *part);
-        part[p->width] = -INFINITY;
+        memset(part, 0, (size_t)(p->v_width + 2) * sizeof *part);
+        part[p->v_width] = -INFINITY;
     }
     for (int64_t r = first; r < end; r += ROWS)
         for (int64_t g = 0; g < p->g; g++) {
-            prefetch(p, p->kc, base + (r + ROWS) * stride, base + end * stride, g);
-            prefetch(p, p->vc, base + (r + ROWS) * stride, base + end * stride, g);
+            int64_t next = base + (r + ROWS) * p->g, stop = base + end * p->g;
+            prefetch(p, p->kc, p->width, next, stop, g);
+            prefetch(p, p->vc, p->v_width, next, stop, g);
             run_block(p, row, split, r, GW_MIN(ROWS, end - r), g, kbuf, vbuf);
         }
 }
@@ -203,20 +214,21 @@ static void run_task(const problem *p, int64_t row, int64_t split) {
 /* Combines the stretches of one head, and rounds. A stretch without rows has sum 0. */
 static void combine(const problem *p, const gw_tensor *o, int64_t row, int64_t head) {
     float y[MAX_WIDTH] = {0}, top = -INFINITY, sum = 0;
+    int64_t width = p->v_width;
     for (int64_t i = 0; i < p->splits; i++) {
-        float m = part_of(p, row, head, i)[p->width];
+        float m = part_of(p, row, head, i)[width];
         top = m > top ? m : top;
     }
     for (int64_t i = 0; i < p->splits; i++) {
         const float *part = part_of(p, row, head, i);
-        if (part[p->width + 1] == 0.0f) continue;
-        float w = gw_vec_exp(part[p->width] - top);
-        sum += w * part[p->width + 1];
-        for (int64_t j = 0; j < p->width; j++) y[j] += w * part[j];
+        if (part[width + 1] == 0.0f) continue;
+        float w = gw_vec_exp(part[width] - top);
+        sum += w * part[width + 1];
+        for (int64_t j = 0; j < width; j++) y[j] += w * part[j];
     }
     if (sum != 0.0f)
-        for (int64_t j = 0; j < p->width; j++) y[j] /= sum;
-    gw_vec_store(o->data, o->dtype, (row * p->h + head) * p->width, y, p->width);
+        for (int64_t j = 0; j < width; j++) y[j] /= sum;
+    gw_vec_store(o->data, o->dtype, (row * p->h + head) * width, y, width);
 }
 
 /* ---- hooks ---- */
@@ -224,7 +236,8 @@ static void combine(const problem *p, const gw_tensor *o, int64_t row, int64_t h
 static bool supports(const gw_graph *g, const gw_op *o, const gw_machine *m) {
     (void)m;
     return gw_vec_floats(g, o, 0x7) && gw_vec_in_type(g, o, 1) == gw_vec_in_type(g, o, 2) &&
-           gw_type_of(g, gw_op_in(g, o, 0))->dims[3].size <= MAX_WIDTH;
+           gw_type_of(g, gw_op_in(g, o, 0))->dims[3].size <= MAX_WIDTH &&
+           gw_type_of(g, gw_op_in(g, o, 2))->dims[3].size <= MAX_WIDTH;
 }
 
 static int64_t workspace(const gw_graph *g, const gw_op *o, const gw_machine *m) {
@@ -232,7 +245,7 @@ static int64_t workspace(const gw_graph *g, const gw_op *o, const gw_machine *m)
     gw_vec_shape s;
     gw_vec_shape_of(&s, g, o);
     problem p = problem_of(&s.k);
-    return (s.in[0].elems + p.b * p.s * p.h * p.splits * (p.width + 2)) * (int64_t)sizeof(float);
+    return (s.in[0].elems + p.b * p.s * p.h * p.splits * (p.v_width + 2)) * (int64_t)sizeof(float);
 }
 
 static void scale_query(const problem *p, const gw_tensor *q, float scale, int64_t i) {

@@ -83,12 +83,13 @@ const gw_attn_core *gw_attn_core_get(void) {
 
 static int64_t padded(int64_t k) { return (k + GW_ATTN_LANES - 1) / GW_ATTN_LANES * GW_ATTN_LANES; }
 
-int64_t gw_attn_forward_floats(int64_t k) {
+int64_t gw_attn_forward_floats(int64_t k, int64_t u) {
     /* Rows of a panel, coming and going, borrow the key block, which is larger. */
-    return GW_ATTN_KEYS * GW_ATTN_LANES + 2 * GW_ATTN_CHUNK * k + 2 * GW_ATTN_KEYS * k;
+    return GW_ATTN_KEYS * GW_ATTN_LANES + GW_ATTN_CHUNK * (k + u) +
+           GW_ATTN_KEYS * (GW_MAX(k, u) + u);
 }
 
-int64_t gw_attn_backward_floats(int64_t s, int64_t k) {
-    int64_t kp = padded(k), q = GW_ATTN_GRAD_QUERIES;
-    return 4 * s * kp + 5 * q * kp + 2 * q * GW_ATTN_GRAD_KEYS + kp;
+int64_t gw_attn_backward_floats(int64_t sk, int64_t k, int64_t u) {
+    int64_t kp = padded(k), up = padded(u), q = GW_ATTN_GRAD_QUERIES;
+    return 2 * sk * (kp + up) + q * (3 * kp + 2 * up) + 2 * q * GW_ATTN_GRAD_KEYS + GW_MAX(kp, up);
 }

@@ -142,11 +142,11 @@ typedef struct attn_view {
     int64_t all_first, all_last; /* every lane sees all of [all_first, all_last) */
 } __attribute__((aligned(VF_BYTES))) attn_view;
 
-/* Lanes past the end of the sequence repeat the last query; their results are dropped. */
+/* Lanes past the end of the queries repeat the last one; their results are dropped. */
 static void NAME(view_of)(const gw_attn *a, int64_t b, int64_t q0, attn_view *w) {
-    w->first = a->s, w->last = 0, w->all_first = 0, w->all_last = a->s;
+    w->first = a->sk, w->last = 0, w->all_first = 0, w->all_last = a->sk;
     for (int64_t l = 0; l < PANEL; l++) {
-        int64_t i = b * a->s + GW_MIN(q0 + l, a->s - 1);
+        int64_t i = b * a->sq + GW_MIN(q0 + l, a->sq - 1);
         w->lo[l] = a->lo[i];
         w->hi[l] = a->hi[i];
         w->doc[l] = a->docs ? a->docs[i] : 0;
@@ -168,7 +168,7 @@ static INLINE bool NAME(sees_all)(const attn_view *w, int64_t j0, int64_t n) {
 /* Sets scores s[n][ld] of keys j0.. that a lane must not see to minus infinity. */
 static void NAME(mask)(const gw_attn *a, int64_t b, const attn_view *w, int64_t j0, int64_t n,
                        float *s, int64_t ld) {
-    const int32_t *docs = a->exact[b] ? NULL : a->docs + b * a->s;
+    const int32_t *docs = a->exact[b] ? NULL : a->kdocs + b * a->sk;
     vi hidden = (vi)NAME(splat)(-INFINITY);
     for (int64_t v = 0; v < PANEL; v += VLEN) {
         vi lo = *(const vi *)(w->lo + v), hi = *(const vi *)(w->hi + v);
@@ -258,7 +258,7 @@ static const float *NAME(rows_of)(const void *src, gw_dtype t, int64_t first, in
 typedef struct attn_panel {
     attn_view view;
     float max[PANEL], sum[PANEL], alpha[PANEL];
-    float *qt, *ot; /* [k][PANEL] */
+    float *qt, *ot; /* [k][PANEL], [u][PANEL] */
 } __attribute__((aligned(VF_BYTES))) attn_panel;
 
 /* Scores to powers; updates the running maximum and sum, and leaves alpha = 2^(old max - new max).
@@ -279,66 +279,89 @@ static void NAME(softmax)(attn_panel *p, int64_t n, float *s) {
     }
 }
 
+/* Where a panel starts: nothing seen, or the running output and log-sum-exp as one key with value o
+ * and power 1. */
+static void NAME(panel_state)(const gw_attn *a, int64_t b, int64_t h, int64_t q0, attn_panel *p) {
+    int64_t n = GW_MIN(PANEL, a->sq - q0), at = (b * a->sq + q0) * a->h + h;
+    for (int64_t l = 0; l < PANEL; l++) p->max[l] = -1e30f, p->sum[l] = 0.0f;
+    if (!a->merge || n < PANEL) memset(p->ot, 0, (size_t)(a->u * PANEL) * sizeof(float));
+    if (!a->merge) return;
+    NAME(transpose)((const float *)a->o + at * a->u, a->h * a->u, n, a->u, p->ot, PANEL);
+    for (int64_t l = 0; l < n; l++) {
+        float lse = a->lse[at + l * a->h];
+        if (lse == -INFINITY) continue; /* o is zero */
+        p->max[l] = lse * 1.44269504088896341f;
+        p->sum[l] = 1.0f;
+    }
+}
+
 static void NAME(panel_begin)(const gw_attn *a, int64_t b, int64_t h, int64_t q0, attn_panel *p,
                               float *rows) {
-    NAME(view_of)(a, b, q0, &p->view);
-    int64_t n = GW_MIN(PANEL, a->s - q0);
-    int64_t ld;
-    const float *q = NAME(rows_of)(a->q, a->dtype, ((b * a->s + q0) * a->h + h) * a->k, a->h * a->k,
-                                   n, a->k, false, rows, &ld);
+    int64_t n = GW_MIN(PANEL, a->sq - q0), ld;
+    const float *q = NAME(rows_of)(a->q, a->dtype, ((b * a->sq + q0) * a->h + h) * a->k,
+                                   a->h * a->k, n, a->k, false, rows, &ld);
     if (n < PANEL) memset(p->qt, 0, (size_t)(a->k * PANEL) * sizeof(float));
     NAME(transpose)(q, ld, n, a->k, p->qt, PANEL);
     for (int64_t l = 0; l < PANEL; l++) p->alpha[l] = a->scale * 1.44269504088896341f;
     NAME(scale_lanes)(p->qt, a->k, PANEL, PANEL, p->alpha);
-    memset(p->ot, 0, (size_t)(a->k * PANEL) * sizeof(float));
-    for (int64_t l = 0; l < PANEL; l++) p->max[l] = -1e30f, p->sum[l] = 0.0f;
+    NAME(panel_state)(a, b, h, q0, p);
 }
 
 static void NAME(panel_end)(const gw_attn *a, int64_t b, int64_t h, int64_t q0, attn_panel *p,
                             float *rows) {
-    int64_t n = GW_MIN(PANEL, a->s - q0);
-    for (int64_t l = 0; l < PANEL; l++) p->alpha[l] = 1.0f / p->sum[l];
-    NAME(scale_lanes)(p->ot, a->k, PANEL, PANEL, p->alpha);
-    for (int64_t l = 0; l < n; l++) {
-        a->lse[(b * a->s + q0 + l) * a->h + h] =
-            (p->max[l] + log2f(p->sum[l])) * 0.693147180559945309f;
-    }
-    int64_t at = ((b * a->s + q0) * a->h + h) * a->k;
-    NAME(unpack)(a->o, a->dtype, at, a->h * a->k, n, a->k, p->ot, PANEL, rows);
+    int64_t n = GW_MIN(PANEL, a->sq - q0), at = (b * a->sq + q0) * a->h + h;
+    for (int64_t l = 0; l < PANEL; l++) p->alpha[l] = p->sum[l] == 0.0f ? 0.0f : 1.0f / p->sum[l];
+    NAME(scale_lanes)(p->ot, a->u, PANEL, PANEL, p->alpha);
+    for (int64_t l = 0; l < n; l++)
+        a->lse[at + l * a->h] = (p->max[l] + log2f(p->sum[l])) * 0.693147180559945309f;
+    NAME(unpack)(a->o, a->results, at * a->u, a->h * a->u, n, a->u, p->ot, PANEL, rows);
+}
+
+/* Do o and lse of a panel stay as they are? */
+static bool NAME(stays)(const gw_attn *a, const attn_panel *p) {
+    return a->merge && p->view.first >= p->view.last;
 }
 
 static void NAME(forward)(const gw_attn *a, int64_t b, int64_t h, int64_t q0, int64_t q1,
                           float *work) {
-    int64_t k = a->k, g = h / (a->h / a->g), ld;
+    int64_t k = a->k, u = a->u, g = gw_attn_group(a, h), ldk, ldv;
     int64_t np = (q1 - q0 + PANEL - 1) / PANEL;
     bool reused = q1 - q0 > 64;
     float *s = work, *state = s + GW_ATTN_KEYS * PANEL;
-    float *key_buf = state + 2 * GW_ATTN_CHUNK * k, *val_buf = key_buf + GW_ATTN_KEYS * k;
+    float *key_buf = state + GW_ATTN_CHUNK * (k + u);
+    float *val_buf = key_buf + GW_ATTN_KEYS * GW_MAX(k, u);
     attn_panel panels[GW_ATTN_CHUNK / PANEL];
-    int64_t first = a->s, last = 0;
+    int64_t first = a->sk, last = 0;
     for (int64_t i = 0; i < np; i++) {
-        panels[i].qt = state + 2 * i * k * PANEL;
-        panels[i].ot = panels[i].qt + k * PANEL;
-        NAME(panel_begin)(a, b, h, q0 + i * PANEL, &panels[i], key_buf);
+        NAME(view_of)(a, b, q0 + i * PANEL, &panels[i].view);
         first = GW_MIN(first, panels[i].view.first);
         last = GW_MAX(last, panels[i].view.last);
     }
+    for (int64_t i = 0; i < np; i++) {
+        if (NAME(stays)(a, &panels[i])) continue;
+        panels[i].qt = state + i * (k + u) * PANEL;
+        panels[i].ot = panels[i].qt + k * PANEL;
+        NAME(panel_begin)(a, b, h, q0 + i * PANEL, &panels[i], key_buf);
+    }
     for (int64_t j0 = first / GW_ATTN_KEYS * GW_ATTN_KEYS; j0 < last; j0 += GW_ATTN_KEYS) {
-        int64_t n = GW_MIN(GW_ATTN_KEYS, a->s - j0), at = ((b * a->s + j0) * a->g + g) * k;
+        int64_t n = GW_MIN(GW_ATTN_KEYS, a->sk - j0), at = (b * a->sk + j0) * a->g + g;
         const float *key =
-            NAME(rows_of)(a->key, a->dtype, at, a->g * k, n, k, reused, key_buf, &ld);
-        const float *val = NAME(rows_of)(a->v, a->dtype, at, a->g * k, n, k, reused, val_buf, &ld);
+            NAME(rows_of)(a->key, a->dtype, at * k, a->g * k, n, k, reused, key_buf, &ldk);
+        const float *val =
+            NAME(rows_of)(a->v, a->dtype, at * u, a->g * u, n, u, reused, val_buf, &ldv);
         for (int64_t i = 0; i < np; i++) {
             attn_panel *p = &panels[i];
             if (!NAME(sees_some)(&p->view, j0, n)) continue;
             int64_t m = GW_MIN(n, p->view.last - j0); /* keys behind the last visible one */
-            NAME(product)(m, key, ld, p->qt, PANEL, k, s, PANEL);
+            NAME(product)(m, key, ldk, p->qt, PANEL, k, s, PANEL);
             if (!NAME(sees_all)(&p->view, j0, m)) NAME(mask)(a, b, &p->view, j0, m, s, PANEL);
             NAME(softmax)(p, m, s);
-            NAME(product_t)(k, val, ld, s, PANEL, m, p->ot, PANEL, p->alpha);
+            NAME(product_t)(u, val, ldv, s, PANEL, m, p->ot, PANEL, p->alpha);
         }
     }
-    for (int64_t i = 0; i < np; i++) NAME(panel_end)(a, b, h, q0 + i * PANEL, &panels[i], key_buf);
+    for (int64_t i = 0; i < np; i++)
+        if (!NAME(stays)(a, &panels[i]))
+            NAME(panel_end)(a, b, h, q0 + i * PANEL, &panels[i], key_buf);
 }
 
 /* ---- backward ---- */
@@ -349,16 +372,16 @@ typedef struct attn_queries {
     float lse2[GW_ATTN_GRAD_QUERIES]; /* base 2 */
     float dot[GW_ATTN_GRAD_QUERIES];  /* rowsum(do * o) */
     float scale[GW_ATTN_GRAD_QUERIES], one[PANEL];
-    float *q, *go;         /* [queries][kp] */
-    float *qt, *got, *gqt; /* [k][queries] */
+    float *q, *go;         /* [queries][kp], [queries][up] */
+    float *qt, *got, *gqt; /* [k][queries], [u][queries], [k][queries] */
     float *p, *ds;         /* [keys][queries] */
     float *row;            /* one row */
     int64_t q0, n, panels;
     int64_t first, last; /* keys that some query sees */
-    /* The kv head: rows as floats (stride ld), and its gradients [s][kp]. */
+    /* The kv head: rows as floats (strides ldk, ldv), and its gradients [sk][kp], [sk][up]. */
     const float *key, *val;
     float *gk, *gv;
-    int64_t ld, kp;
+    int64_t ldk, ldv, kp, up;
 } __attribute__((aligned(VF_BYTES))) attn_queries;
 
 /* rowsum(do * o), and the base-2 logarithm of the softmax sum, of each query. */
@@ -366,35 +389,37 @@ static void NAME(statistics)(const gw_attn *a, int64_t b, int64_t h, attn_querie
     for (int64_t i = 0; i < GW_ATTN_GRAD_QUERIES; i++) {
         u->lse2[i] = u->dot[i] = 0.0f;
         if (i >= u->n) continue;
-        int64_t at = (b * a->s + u->q0 + i) * a->h + h;
-        gw_vec_load(u->row, a->o_in, a->dtype, at * a->k, a->k);
+        int64_t at = (b * a->sq + u->q0 + i) * a->h + h;
+        gw_vec_load(u->row, a->o_in, a->dtype, at * a->u, a->u);
         float sum = 0.0f;
-        for (int64_t x = 0; x < a->k; x++) sum += u->row[x] * u->go[i * u->kp + x];
+        for (int64_t x = 0; x < a->u; x++) sum += u->row[x] * u->go[i * u->up + x];
         u->dot[i] = sum;
-        u->lse2[i] = a->lse[at] * 1.44269504088896341f;
+        if (a->lse[at] != -INFINITY) u->lse2[i] = a->lse[at] * 1.44269504088896341f;
     }
 }
 
-static void NAME(queries_begin)(const gw_attn *a, int64_t b, int64_t h, int64_t q0,
-                                attn_queries *u) {
-    enum { Q = GW_ATTN_GRAD_QUERIES };
+static void NAME(queries_view)(const gw_attn *a, int64_t b, int64_t q0, attn_queries *u) {
     u->q0 = q0;
-    u->n = GW_MIN(Q, a->s - q0);
+    u->n = GW_MIN(GW_ATTN_GRAD_QUERIES, a->sq - q0);
     u->panels = (u->n + PANEL - 1) / PANEL;
-    u->first = a->s, u->last = 0;
+    u->first = a->sk, u->last = 0;
     for (int64_t i = 0; i < u->panels; i++) {
         NAME(view_of)(a, b, q0 + i * PANEL, &u->view[i]);
         u->first = GW_MIN(u->first, u->view[i].first);
         u->last = GW_MAX(u->last, u->view[i].last);
     }
-    int64_t at = ((b * a->s + q0) * a->h + h) * a->k, stride = a->h * a->k, kp = u->kp;
+}
+
+static void NAME(queries_begin)(const gw_attn *a, int64_t b, int64_t h, attn_queries *u) {
+    enum { Q = GW_ATTN_GRAD_QUERIES };
+    int64_t at = (b * a->sq + u->q0) * a->h + h, kp = u->kp, up = u->up;
     int64_t lanes = u->panels * PANEL;
-    NAME(pack)(a->q, a->dtype, at, stride, u->n, a->k, kp, u->q);
-    NAME(pack)(a->out_grad, a->dtype, at, stride, u->n, a->k, kp, u->go);
+    NAME(pack)(a->q, a->dtype, at * a->k, a->h * a->k, u->n, a->k, kp, u->q);
+    NAME(pack)(a->out_grad, a->dtype, at * a->u, a->h * a->u, u->n, a->u, up, u->go);
     memset(u->q + u->n * kp, 0, (size_t)((lanes - u->n) * kp) * sizeof(float));
-    memset(u->go + u->n * kp, 0, (size_t)((lanes - u->n) * kp) * sizeof(float));
+    memset(u->go + u->n * up, 0, (size_t)((lanes - u->n) * up) * sizeof(float));
     NAME(transpose)(u->q, kp, lanes, a->k, u->qt, Q);
-    NAME(transpose)(u->go, kp, lanes, a->k, u->got, Q);
+    NAME(transpose)(u->go, up, lanes, a->u, u->got, Q);
     for (int64_t x = 0; x < a->k; x++) /* scores in base 2 */
         for (int64_t i = 0; i < lanes; i++) u->qt[x * Q + i] *= a->scale * 1.44269504088896341f;
     memset(u->gqt, 0, (size_t)(a->k * Q) * sizeof(float));
@@ -417,75 +442,107 @@ static void NAME(score_grad)(attn_queries *u, int64_t panel, int64_t n) {
 /* One block of keys against one block of queries: all five products. */
 static void NAME(grad_block)(const gw_attn *a, int64_t b, attn_queries *u, int64_t j0, int64_t n) {
     enum { Q = GW_ATTN_GRAD_QUERIES };
-    const float *key = u->key + j0 * u->ld, *val = u->val + j0 * u->ld;
-    float *gk = u->gk + j0 * u->kp, *gv = u->gv + j0 * u->kp;
-    int64_t ld = u->ld, kp = u->kp, p0 = u->panels, p1 = 0;
+    const float *key = u->key + j0 * u->ldk, *val = u->val + j0 * u->ldv;
+    int64_t kp = u->kp, up = u->up, p0 = u->panels, p1 = 0;
+    float *gk = u->gk + j0 * kp, *gv = u->gv + j0 * up;
     for (int64_t i = 0; i < u->panels; i++)
         if (NAME(sees_some)(&u->view[i], j0, n)) p0 = GW_MIN(p0, i), p1 = i + 1;
     for (int64_t i = p0; i < p1; i++) {
         float *p = u->p + i * PANEL, *ds = u->ds + i * PANEL;
-        NAME(product)(n, key, ld, u->qt + i * PANEL, Q, a->k, p, Q);
-        NAME(product)(n, val, ld, u->got + i * PANEL, Q, a->k, ds, Q);
+        NAME(product)(n, key, u->ldk, u->qt + i * PANEL, Q, a->k, p, Q);
+        NAME(product)(n, val, u->ldv, u->got + i * PANEL, Q, a->u, ds, Q);
         if (!NAME(sees_all)(&u->view[i], j0, n)) NAME(mask)(a, b, &u->view[i], j0, n, p, Q);
         NAME(score_grad)(u, i, n);
-        NAME(product_t)(a->k, key, ld, ds, Q, n, u->gqt + i * PANEL, Q, u->one);
+        NAME(product_t)(a->k, key, u->ldk, ds, Q, n, u->gqt + i * PANEL, Q, u->one);
     }
     if (p0 >= p1) return;
     int64_t l0 = p0 * PANEL, lanes = (p1 - p0) * PANEL;
-    for (int64_t x = 0; x < kp; x += PANEL) {
-        NAME(product_add)(n, u->p + l0, Q, u->go + l0 * kp + x, kp, lanes, gv + x, kp);
+    for (int64_t x = 0; x < up; x += PANEL)
+        NAME(product_add)(n, u->p + l0, Q, u->go + l0 * up + x, up, lanes, gv + x, up);
+    for (int64_t x = 0; x < kp; x += PANEL)
         NAME(product_add)(n, u->ds + l0, Q, u->q + l0 * kp + x, kp, lanes, gk + x, kp);
-    }
 }
 
 /* Hands out the workspace, and fills what does not change. Returns what is left of it. */
 static float *NAME(queries_init)(const gw_attn *a, attn_queries *u, float *work) {
     enum { Q = GW_ATTN_GRAD_QUERIES };
     int64_t kp = u->kp = (a->k + PANEL - 1) / PANEL * PANEL;
+    int64_t up = u->up = (a->u + PANEL - 1) / PANEL * PANEL;
     u->gk = work;
-    u->gv = u->gk + a->s * kp;
-    u->q = u->gv + a->s * kp;
+    u->gv = u->gk + a->sk * kp;
+    u->q = u->gv + a->sk * up;
     u->go = u->q + Q * kp;
-    u->qt = u->go + Q * kp;
+    u->qt = u->go + Q * up;
     u->got = u->qt + Q * kp;
-    u->gqt = u->got + Q * kp;
+    u->gqt = u->got + Q * up;
     u->p = u->gqt + Q * kp;
     u->ds = u->p + Q * GW_ATTN_GRAD_KEYS;
     u->row = u->ds + Q * GW_ATTN_GRAD_KEYS;
-    memset(u->gk, 0, (size_t)(2 * a->s * kp) * sizeof(float));
+    memset(u->gk, 0, (size_t)(a->sk * (kp + up)) * sizeof(float));
     for (int64_t l = 0; l < PANEL; l++) u->one[l] = 1.0f;
     for (int64_t i = 0; i < Q; i++) u->scale[i] = a->scale;
-    return u->row + kp;
+    return u->row + GW_MAX(kp, up);
+}
+
+/* Row i of dst (float32) += column i of src[k][ld]; `rows` holds n x k floats. */
+static void NAME(unpack_add)(float *dst, int64_t stride, int64_t n, int64_t k, const float *src,
+                             int64_t ld, float *rows) {
+    NAME(transpose)(src, ld, k, n, rows, k);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t x = 0; x < k; x++) dst[i * stride + x] += rows[i * k + x];
 }
 
 /* All keys against the queries of head h from q0 on; writes their dq. */
 static void NAME(grad_queries)(const gw_attn *a, int64_t b, int64_t h, int64_t q0,
                                attn_queries *u) {
     enum { Q = GW_ATTN_GRAD_QUERIES, KEYS = GW_ATTN_GRAD_KEYS };
-    NAME(queries_begin)(a, b, h, q0, u);
+    NAME(queries_view)(a, b, q0, u);
+    if (a->add[0] && u->first >= u->last) return;
+    NAME(queries_begin)(a, b, h, u);
     for (int64_t j0 = u->first / KEYS * KEYS; j0 < u->last; j0 += KEYS)
         NAME(grad_block)(a, b, u, j0, GW_MIN(KEYS, u->last - j0));
     NAME(scale_lanes)(u->gqt, a->k, Q, u->panels * PANEL, u->scale);
-    int64_t at = ((b * a->s + q0) * a->h + h) * a->k;
-    NAME(unpack)(a->dq, a->dtype, at, a->h * a->k, u->n, a->k, u->gqt, Q, u->q);
+    int64_t at = ((b * a->sq + q0) * a->h + h) * a->k, stride = a->h * a->k;
+    if (a->add[0])
+        NAME(unpack_add)((float *)a->dq + at, stride, u->n, a->k, u->gqt, Q, u->q);
+    else
+        NAME(unpack)(a->dq, a->results, at, stride, u->n, a->k, u->gqt, Q, u->q);
+}
+
+/* n numbers of a row of a gradient. */
+static void NAME(give)(void *dst, gw_dtype t, int64_t at, const float *row, int64_t n, bool add) {
+    if (!add) {
+        gw_vec_store(dst, t, at, row, n);
+        return;
+    }
+    float *to = (float *)dst + at;
+    for (int64_t x = 0; x < n; x++) to[x] += row[x];
+}
+
+static bool NAME(sees_nothing)(const gw_attn *a, int64_t b) {
+    for (int64_t i = 0; i < a->sq; i++)
+        if (a->lo[b * a->sq + i] < a->hi[b * a->sq + i]) return false;
+    return true;
 }
 
 static void NAME(backward)(const gw_attn *a, int64_t b, int64_t g, float *work) {
-    int64_t k = a->k, s = a->s, group = a->h / a->g;
-    attn_queries u;
-    float *key = NAME(queries_init)(a, &u, work), *val = key + s * k;
-    int64_t at = (b * s * a->g + g) * k, stride = a->g * k;
-    bool reused = s * group > 64;
-    u.key = NAME(rows_of)(a->key, a->dtype, at, stride, s, k, reused, key, &u.ld);
-    u.val = NAME(rows_of)(a->v, a->dtype, at, stride, s, k, reused, val, &u.ld);
-    for (int64_t h = g * group; h < (g + 1) * group; h++)
-        for (int64_t q0 = 0; q0 < s; q0 += GW_ATTN_GRAD_QUERIES)
-            NAME(grad_queries)(a, b, h, q0, &u);
-    for (int64_t j = 0; j < s; j++) {
-        float *gk = u.gk + j * u.kp;
+    int64_t k = a->k, u = a->u, sk = a->sk, h0, h1;
+    if (a->add[0] && a->add[1] && a->add[2] && NAME(sees_nothing)(a, b)) return;
+    attn_queries w;
+    gw_attn_heads(a, g, &h0, &h1);
+    float *key = NAME(queries_init)(a, &w, work), *val = key + sk * k;
+    int64_t at = b * sk * a->g + g;
+    bool reused = a->sq * (h1 - h0) > 64;
+    w.key = NAME(rows_of)(a->key, a->dtype, at * k, a->g * k, sk, k, reused, key, &w.ldk);
+    w.val = NAME(rows_of)(a->v, a->dtype, at * u, a->g * u, sk, u, reused, val, &w.ldv);
+    for (int64_t h = h0; h < h1; h++)
+        for (int64_t q0 = 0; q0 < a->sq; q0 += GW_ATTN_GRAD_QUERIES)
+            NAME(grad_queries)(a, b, h, q0, &w);
+    for (int64_t j = 0; j < sk; j++) {
+        float *gk = w.gk + j * w.kp;
         for (int64_t x = 0; x < k; x++) gk[x] *= a->scale;
-        gw_vec_store(a->dk, a->dtype, at + j * stride, gk, k);
-        gw_vec_store(a->dv, a->dtype, at + j * stride, u.gv + j * u.kp, k);
+        NAME(give)(a->dk, a->results, (at + j * a->g) * k, gk, k, a->add[1]);
+        NAME(give)(a->dv, a->results, (at + j * a->g) * u, w.gv + j * w.up, u, a->add[2]);
     }
 }
 

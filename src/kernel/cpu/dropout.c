@@ -4,10 +4,11 @@
 // Element j of a sample is kept if its uniform, m / 2^24 with m the upper 24 bits of word j of the
 // sample's stream, is at least p: that is m >= ceil(2^24 p), a comparison of integers with no
 // rounding. Words are drawn a block of GW_VEC_BLOCK at a time, so the mask exists nowhere as a
-// whole. y may take the bytes of x.
+// whole; of a sample in parts, by the runs of it that are here. y may take the bytes of x.
 #include <math.h>
 
-#include "kernel/cpu/vec_more.h" /* gw_vec_get, gw_vec_random */
+#include "kernel/cpu/vec_more.h" /* gw_vec_get, gw_vec_random_held */
+#include "ops/rows.h"            /* gw_rows_sample */
 
 typedef void mask_fn(void *y, const void *x, const uint32_t *words, uint32_t least, float scale,
                      int64_t n);
@@ -51,13 +52,16 @@ static gw_status launch(void *state, const gw_kargs *k, gw_diags *dg) {
     gw_rng_key key = batch_key(k);
     int64_t n = x->dims[0] ? x->elems / x->dims[0] : 0;
     int64_t blocks = (n + GW_VEC_BLOCK - 1) / GW_VEC_BLOCK;
+    const gw_type sample_type = gw_rows_sample(gw_type_of(k->g, gw_op_in(k->g, k->op, 0)));
+    gw_held held;
+    gw_held_begin(&held, &sample_type, &k->g->mesh, k->rank);
 #pragma omp parallel for num_threads(k->threads) schedule(static) if (x->elems > 4096)
     for (int64_t task = 0; task < x->dims[0] * blocks; task++) {
-        uint32_t words[GW_VEC_BLOCK];
+        uint32_t words[GW_VEC_BLOCK + 4];
         int64_t sample = task / blocks, j = task % blocks * GW_VEC_BLOCK;
         int64_t m = GW_MIN(GW_VEC_BLOCK, n - j), at = sample * n + j;
         gw_rng_key own = gw_rng_key_fold(key, (uint64_t)gw_vec_int(&k->in[1], sample));
-        gw_vec_random(words, own, (uint64_t)j, m);
+        gw_vec_random_held(words, own, &held, j, m);
         mask_of[x->dtype](gw_vec_out(y->data, y->dtype, at), gw_vec_at(x->data, x->dtype, at),
                           words, least, scale, m);
     }

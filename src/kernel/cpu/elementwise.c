@@ -270,7 +270,7 @@ static bool sqnorm_supports(const gw_graph *g, const gw_op *o, const gw_machine 
     return gw_vec_floats(g, o, 0x1) && gw_vec_out_type(g, o, 0) == GW_F32;
 }
 
-/* ---- accumulate, slice ---- */
+/* ---- accumulate ---- */
 
 static gw_status accumulate_launch(void *state, const gw_kargs *k, gw_diags *dg) {
     (void)state, (void)dg;
@@ -292,24 +292,8 @@ static bool accumulate_supports(const gw_graph *g, const gw_op *o, const gw_mach
     return gw_vec_floats(g, o, gw_op_in(g, o, 1) == GW_NONE ? 0x1 : 0x3);
 }
 
-/* Nothing to do where the part lies inside the whole. */
-static gw_status slice_launch(void *state, const gw_kargs *k, gw_diags *dg) {
-    (void)state, (void)dg;
-    const gw_tensor *y = &k->out[0];
-    int64_t size = gw_dtype_bits(y->dtype) / 8, n = y->elems * size;
-    const char *from = (const char *)k->in[0].data + y->first * size;
-    char *to = y->data;
-    if (to == from) return GW_OK;
-#pragma omp parallel for num_threads(k->threads) schedule(static) if (n > 4 * GW_VEC_TASK)
-    for (int64_t i = 0; i < n; i += 4 * GW_VEC_TASK)
-        memcpy(to + i, from + i, (size_t)GW_MIN(4 * GW_VEC_TASK, n - i));
-    return GW_OK;
-}
-
 GW_VEC_KERNEL(accumulate, "accumulate", "vector loops", accumulate_supports, gw_vec_no_workspace,
               accumulate_launch);
-GW_VEC_KERNEL(slice, "slice", "memcpy, or nothing for a view", any_supports, gw_vec_no_workspace,
-              slice_launch);
 GW_VEC_KERNEL(add, "add", "vector loops", floats_supports, gw_vec_no_workspace, add_launch);
 GW_VEC_KERNEL(addn, "addn", "vector loops, one pass over all inputs", floats_supports,
               gw_vec_no_workspace, addn_launch);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // embed and embed_grad: rows of a table, and sums into rows of its gradient.
 //
-// embed copies bytes: y has the dtype of w.
+// embed copies bytes: y has the dtype of w. Ids are rows of the whole table; which of them are here
+// follows from the type and the rank.
 //
 // embed_grad must add the rows of dy that share an id in one order, whatever the threads, and in
 // float32 also where dw is narrower. So positions are first chained by id, in order: head[row] is
@@ -13,6 +14,7 @@
 #include <string.h>
 
 #include "kernel/cpu/vec_more.h" /* gw_vec_get, GW_VEC_EACH */
+#include "ops/rows.h"            /* gw_rows_of, gw_rows_local */
 
 /* Table rows that one task takes. */
 #define TASK_ROWS 32
@@ -27,14 +29,15 @@ static bool embed_supports(const gw_graph *g, const gw_op *o, const gw_machine *
 static gw_status embed_launch(void *state, const gw_kargs *k, gw_diags *dg) {
     (void)state, (void)dg;
     const gw_tensor *ids = &k->in[0], *w = &k->in[1];
-    int64_t v = w->dims[0], bytes = w->dims[1] * gw_vec_size(w->dtype);
+    int64_t bytes = w->dims[1] * gw_vec_size(w->dtype);
+    const gw_runs held = gw_rows_of(k, gw_op_in(k->g, k->op, 1), 0);
     char *y = k->out[0].data;
     const char *rows = w->data;
 #pragma omp parallel for num_threads(k->threads) schedule(static) if (ids->elems * bytes > 65536)
     for (int64_t t = 0; t < ids->elems; t++) {
-        int64_t id = gw_vec_int(ids, t);
-        if (id >= 0 && id < v)
-            memcpy(y + t * bytes, rows + id * bytes, (size_t)bytes);
+        int64_t row = gw_rows_local(&held, gw_vec_int(ids, t));
+        if (row >= 0)
+            memcpy(y + t * bytes, rows + row * bytes, (size_t)bytes);
         else
             memset(y + t * bytes, 0, (size_t)bytes);
     }
@@ -81,12 +84,13 @@ static chains chain(const gw_kargs *k) {
     const gw_tensor *ids = &k->in[0];
     int64_t v = k->out[0].dims[0];
     chains c = {.head = k->work, .next = (int32_t *)k->work + v};
+    const gw_runs held = gw_rows_of(k, gw_op_out(k->g, k->op, 0), 0);
     memset(c.head, 0xff, (size_t)v * sizeof *c.head);
     for (int64_t t = ids->elems - 1; t >= 0; t--) {
-        int64_t id = gw_vec_int(ids, t);
-        if (id < 0 || id >= v) continue;
-        c.next[t] = c.head[id];
-        c.head[id] = (int32_t)t;
+        int64_t row = gw_rows_local(&held, gw_vec_int(ids, t));
+        if (row < 0) continue;
+        c.next[t] = c.head[row];
+        c.head[row] = (int32_t)t;
     }
     return c;
 }

@@ -11,6 +11,12 @@
 // The row stride of the logits is a multiple of 64 floats and no multiple of 4096 bytes, so that
 // rows begin on cache lines and do not fall on the same sets.
 //
+// Where w is some rows of a vocabulary that ranks share, the same tiles serve in two passes (see
+// ops/head_parts.c): `head_stats` ends at each row's maximum, sum and label's logit, and
+// `head_part_grad` begins with the maximum and sum over all ranks. Labels are rows of the whole w;
+// a label elsewhere takes nothing from a row of errors here. No rows at all (the last ranks of an
+// uneven cut) is a dx of zeros.
+//
 // Two kernels each way. `onednn-head[-grad]` multiplies in float32; weights in bf16 or f16 are
 // converted in column tiles of planned workspace, and a dw that is not float32 is rounded once per
 // row tile. `...-bf16` needs a processor that multiplies bf16: x and w as they are, logits in
@@ -26,14 +32,22 @@
 #include "kernel/cpu/dnnl.h" /* gw_dnnl_sgemm, gw_dnnl_product */
 #include "kernel/cpu/vec.h"  /* gw_vec_exp, gw_vec_load */
 #include "kernel/kernel.h"   /* gw_kernel */
+#include "ops/rows.h"        /* gw_rows_of, gw_rows_local */
 
 #define LOGITS_BYTES  (64 << 20)
 #define WEIGHT_FLOATS (4 << 20) /* in a converted column tile */
 
+/* Which op: what is left of a row of logits, and what is known of it beforehand. */
+typedef enum head_mode { LOSS, LOSS_GRAD, STATS, PART_GRAD } head_mode;
+
 typedef struct head {
     gw_tensor x, w, labels, seed, dx, dw, loss;
     gw_tensor accw, accl; /* data NULL if absent */
-    bool grad, bf16;
+    gw_tensor max, sums;  /* PART_GRAD: [rows], [rows 2]; STATS: [rows], [1 rows 3] */
+    head_mode mode;
+    bool grad, bf16; /* dx and dw are made; products are bf16 */
+    gw_runs here;    /* rows of w, of the whole one */
+    int64_t vocabulary;
     int64_t rows, d, v;
     int64_t tile, ld, cols; /* rows of a tile, row stride of logits, vocabulary columns of a tile */
     int threads;
@@ -130,22 +144,48 @@ static int64_t lay_out(head *t, char *base) {
     return used;
 }
 
-static head head_of(const gw_kargs *k, bool grad, bool bf16) {
+static gw_tensor maybe(const gw_kargs *k, int i) { return i < k->nin ? k->in[i] : (gw_tensor){0}; }
+
+static void bind_mode(head *t, const gw_kargs *k) {
+    switch (t->mode) {
+    case LOSS:
+        t->seed = k->in[3];
+        t->accl = maybe(k, 4);
+        t->loss = k->out[0];
+        return;
+    case LOSS_GRAD:
+        t->seed = k->in[3];
+        t->accw = maybe(k, 4);
+        t->accl = maybe(k, 5);
+        t->loss = k->out[2];
+        break;
+    case STATS:
+        t->max = k->out[0];
+        t->sums = k->out[1];
+        return;
+    case PART_GRAD:
+        t->max = k->in[3];
+        t->sums = k->in[4];
+        t->seed = k->in[5];
+        t->accw = maybe(k, 6);
+        break;
+    }
+    t->dx = k->out[0];
+    t->dw = k->out[1];
+}
+
+static head head_of(const gw_kargs *k, head_mode mode, bool bf16) {
+    gw_vid w = gw_op_in(k->g, k->op, 1);
     head t = {.x = k->in[0],
               .w = k->in[1],
               .labels = k->in[2],
-              .seed = k->in[3],
-              .grad = grad,
+              .mode = mode,
+              .grad = mode == LOSS_GRAD || mode == PART_GRAD,
               .bf16 = bf16,
-              .threads = k->threads,
-              .loss = k->out[grad ? 2 : 0]};
-    if (grad) {
-        t.dx = k->out[0];
-        t.dw = k->out[1];
-        if (k->nin > 4) t.accw = k->in[4];
-    }
-    int accl = grad ? 5 : 4;
-    if (k->nin > accl) t.accl = k->in[accl];
+              .here = gw_rows_of(k, w, 0),
+              .vocabulary = gw_type_of(k->g, w)->dims[0].size,
+              .threads = k->threads};
+    bind_mode(&t, k);
     t.v = t.w.dims[0];
     t.d = t.w.dims[1];
     t.rows = t.labels.elems;
@@ -180,12 +220,12 @@ static void *no_data(void *user, gw_vid v) {
     return NULL;
 }
 
-static head question_of(const gw_graph *g, const gw_op *o, const gw_machine *m, bool grad,
-                        bool bf16) {
+static head question_of(const gw_graph *g, const gw_op *o, const gw_machine *m, head_mode mode,
+                        bool bf16, int64_t rank) {
     gw_tensor in[GW_MAX_IN], out[GW_MAX_OUT];
     gw_kargs k = {.threads = m->threads};
-    gw_kargs_bind(&k, g, o, in, out, no_data, NULL, 0);
-    return head_of(&k, grad, bf16);
+    gw_kargs_bind(&k, g, o, in, out, no_data, NULL, rank);
+    return head_of(&k, mode, bf16);
 }
 
 static bool is_small_float(gw_dtype t) { return t == GW_F32 || t == GW_BF16 || t == GW_F16; }
@@ -194,6 +234,7 @@ static bool is_small_float(gw_dtype t) { return t == GW_F32 || t == GW_BF16 || t
  * another. */
 static int64_t scratch_of(const head *t) {
     int64_t most = 0;
+    if (t->v == 0) return 0;
     for (int i = 0; i < (t->grad ? 3 : 1); i++) {
         gw_dnnl_spec s = spec_of(t, i);
         int64_t n = gw_dnnl_product_scratch(&s);
@@ -203,16 +244,23 @@ static int64_t scratch_of(const head *t) {
     return most;
 }
 
-static bool supports(const gw_graph *g, const gw_op *o, const gw_machine *m, bool grad, bool bf16) {
-    head t = question_of(g, o, m, grad, bf16);
-    if (t.x.dtype != t.w.dtype || !is_small_float(t.x.dtype) || t.seed.dtype != GW_F32)
-        return false;
+/* Statistics are float32, and of one part: this rank's. */
+static bool supports_stats(const head *t) {
+    if (t->max.dtype != GW_F32 || t->sums.dtype != GW_F32) return false;
+    return t->mode != STATS || t->sums.dims[0] == 1;
+}
+
+static bool supports(const gw_graph *g, const gw_op *o, const gw_machine *m, head_mode mode,
+                     bool bf16) {
+    head t = question_of(g, o, m, mode, bf16, 0);
+    if (t.x.dtype != t.w.dtype || !is_small_float(t.x.dtype)) return false;
     if (t.labels.dtype != GW_I32 && t.labels.dtype != GW_I64) return false;
-    if (grad && (t.dx.dtype != t.x.dtype || !is_small_float(t.dw.dtype))) return false;
-    if (t.loss.dtype != GW_F32) return false;
+    if (mode != STATS && t.seed.dtype != GW_F32) return false;
+    if (t.grad && (t.dx.dtype != t.x.dtype || !is_small_float(t.dw.dtype))) return false;
+    if (mode <= LOSS_GRAD ? t.loss.dtype != GW_F32 : !supports_stats(&t)) return false;
     if (!bf16) return true;
     if (t.x.dtype != GW_BF16 || m->isa < GW_ISA_AVX512_BF16) return false;
-    if (grad && t.dw.dtype == GW_F16) return false;
+    if (t.grad && t.dw.dtype == GW_F16) return false;
     if (t.v == 0 || t.d == 0) return false;
     return m->count_only || scratch_of(&t) >= 0;
 }
@@ -223,12 +271,21 @@ static int64_t scratch_formula(const head *t) {
     return w + (t->grad && t->dw.dtype != GW_F32 ? t->v * t->d * 4 : 0);
 }
 
-static int64_t workspace(const gw_graph *g, const gw_op *o, const gw_machine *m, bool grad,
+/* Rank 0 has the longest parts and so the largest buffers; what the library asks for shorter ones
+ * is its own business, and looked at for each length there is. */
+static int64_t workspace(const gw_graph *g, const gw_op *o, const gw_machine *m, head_mode mode,
                          bool bf16) {
-    head t = question_of(g, o, m, grad, bf16);
-    int64_t bytes = lay_out(&t, NULL);
+    head t = question_of(g, o, m, mode, bf16, 0);
+    int64_t bytes = lay_out(&t, NULL), most = bf16 ? scratch_of(&t) : 0, v = t.v;
     if (!bf16) return bytes;
-    return bytes + (m->count_only ? scratch_formula(&t) : GW_MAX(scratch_of(&t), 0));
+    if (m->count_only) return bytes + scratch_formula(&t);
+    bool even = gw_type_even(gw_type_of(g, gw_op_in(g, o, 1)), 0, &g->mesh);
+    for (int64_t r = 1; !even && r < gw_mesh_ranks(&g->mesh); r++) {
+        head other = question_of(g, o, m, mode, bf16, r);
+        if (other.v != v) most = GW_MAX(most, scratch_of(&other));
+        v = other.v;
+    }
+    return bytes + GW_MAX(most, 0);
 }
 
 static void release(void *state) {
@@ -239,14 +296,14 @@ static void release(void *state) {
     gw_dnnl_product_release(&t->to_dw);
 }
 
-static gw_status prepare(const gw_kargs *k, gw_arena *a, void **state, gw_diags *dg, bool grad,
+static gw_status prepare(const gw_kargs *k, gw_arena *a, void **state, gw_diags *dg, head_mode mode,
                          bool bf16) {
     head *t = gw_arena_new(a, head, 1);
     *state = t;
-    *t = head_of(k, grad, bf16);
+    *t = head_of(k, mode, bf16);
     lay_out(t, k->work);
     gw_dnnl_product *products[] = {&t->to_logits, &t->to_dx, &t->to_dw};
-    for (int i = 0; bf16 && i < (grad ? 3 : 1); i++) {
+    for (int i = 0; bf16 && t->v > 0 && i < (t->grad ? 3 : 1); i++) {
         gw_dnnl_spec s = spec_of(t, i);
         gw_status st = gw_dnnl_product_make(products[i], &s, t->scratch, dg);
         if (st == GW_OK) continue;
@@ -258,27 +315,35 @@ static gw_status prepare(const gw_kargs *k, gw_arena *a, void **state, gw_diags 
 
 /* ---- a launch ---- */
 
+/* A row of the whole w, or negative. */
 static int64_t label_of(const head *t, int64_t r) {
     int64_t label = t->labels.dtype == GW_I32 ? ((const int32_t *)t->labels.data)[r]
                                               : ((const int64_t *)t->labels.data)[r];
-    if (label >= t->v)
+    if (label >= t->vocabulary)
         gw_panic("label %lld in row %lld is past the vocabulary of %lld", (long long)label,
-                 (long long)r, (long long)t->v);
+                 (long long)r, (long long)t->vocabulary);
     return label;
 }
 
 static int64_t size_of(const gw_tensor *t) { return gw_dtype_bits(t->dtype) / 8; }
 
-/* Lists the rows with a label; dx of the others is zero. */
+/* What a row without a label leaves: zeros. */
+static void skip_row(const head *t, int64_t r) {
+    int64_t bytes = t->d * size_of(&t->dx);
+    if (t->grad) memset((char *)t->dx.data + r * bytes, 0, (size_t)bytes);
+    if (t->mode != STATS) return;
+    ((float *)t->max.data)[r] = 0.0f;
+    for (int i = 0; i < 3; i++) ((float *)t->sums.data)[3 * r + i] = 0.0f;
+}
+
+/* Lists the rows with a label, and is done with the others. */
 static int64_t list_rows(const head *t) {
     int64_t n = 0;
     for (int64_t r = 0; r < t->rows; r++) {
-        if (label_of(t, r) >= 0) {
+        if (label_of(t, r) >= 0)
             t->list[n++] = r;
-        } else if (t->grad) {
-            int64_t bytes = t->d * size_of(&t->dx);
-            memset((char *)t->dx.data + r * bytes, 0, (size_t)bytes);
-        }
+        else
+            skip_row(t, r);
     }
     return n;
 }
@@ -313,17 +378,27 @@ static void scatter(const head *t, int64_t first, int64_t n) {
         gw_vec_store(t->dx.data, t->dx.dtype, t->list[first + i] * t->d, t->dxt + i * t->d, t->d);
 }
 
-/* Loss of one row, and its logits turned into errors. */
+/* The statistics of one row, or its loss, or its logits turned into errors. */
 static void finish_row(const head *t, int64_t first, int64_t i, float seed) {
     float *z = t->logits + i * t->ld;
-    int64_t label = label_of(t, t->list[first + i]);
-    double of_label = (double)z[label];
-    float max = row_max(z, t->v);
+    int64_t row = t->list[first + i], at = gw_rows_local(&t->here, label_of(t, row));
+    float own = at >= 0 ? z[at] : 0.0f;
+    float max = t->mode == PART_GRAD ? ((const float *)t->max.data)[row] : row_max(z, t->v);
     double sum = row_exp(z, t->v, max);
-    t->nll[first + i] = log(sum) + (double)max - of_label;
+    if (t->mode == STATS) {
+        float *stat = (float *)t->sums.data + 3 * row;
+        ((float *)t->max.data)[row] = stat[0] = max;
+        stat[1] = (float)sum;
+        stat[2] = own;
+        return;
+    }
+    if (t->mode == PART_GRAD)
+        sum = (double)((const float *)t->sums.data)[2 * row];
+    else
+        t->nll[first + i] = log(sum) + (double)max - (double)own;
     if (!t->grad) return;
     row_scale(z, t->v, (float)((double)seed / sum));
-    z[label] -= seed;
+    if (at >= 0) z[at] -= seed;
     if (t->bf16) gw_vec_store(t->eb + i * t->ld, GW_BF16, 0, z, t->v);
 }
 
@@ -395,6 +470,12 @@ static gw_status tile_bf16(const head *t, int64_t first, int64_t n, gw_diags *dg
     return gw_dnnl_product_run(&t->to_dw, dg);
 }
 
+/* Rows with labels where no row of w is. */
+static void no_tile(const head *t, int64_t first, int64_t n) {
+    finish_rows(t, first, n);
+    if (t->grad) memset(t->dxt, 0, (size_t)(n * t->d) * sizeof *t->dxt);
+}
+
 static gw_status launch(void *state, const gw_kargs *k, gw_diags *dg) {
     (void)k;
     const head *t = state;
@@ -403,73 +484,65 @@ static gw_status launch(void *state, const gw_kargs *k, gw_diags *dg) {
     for (int64_t first = 0; first < n; first += t->tile) {
         int64_t rows = GW_MIN(t->tile, n - first);
         gather(t, first, rows);
-        if (t->bf16)
+        if (t->v == 0)
+            no_tile(t, first, rows);
+        else if (t->bf16)
             GW_TRY(tile_bf16(t, first, rows, dg));
         else
             GW_TRY(tile_f32(t, first, rows, first > 0 || t->accw.data, dg));
         if (t->grad) scatter(t, first, rows);
     }
+    if (t->mode > LOSS_GRAD) return GW_OK;
     double loss = t->accl.data ? (double)*(const float *)t->accl.data : 0.0;
     for (int64_t i = 0; i < n; i++) loss += t->nll[i];
     *(float *)t->loss.data = (float)loss;
     return GW_OK;
 }
 
-#define HOOKS(name, grad, bf16)                                                                    \
+#define HOOKS(name, mode, bf16)                                                                    \
     static bool name##_supports(const gw_graph *g, const gw_op *o, const gw_machine *m) {          \
-        return supports(g, o, m, grad, bf16);                                                      \
+        return supports(g, o, m, mode, bf16);                                                      \
     }                                                                                              \
     static int64_t name##_workspace(const gw_graph *g, const gw_op *o, const gw_machine *m) {      \
-        return workspace(g, o, m, grad, bf16);                                                     \
+        return workspace(g, o, m, mode, bf16);                                                     \
     }                                                                                              \
     static gw_status name##_prepare(const gw_kargs *k, gw_arena *a, void **state, gw_diags *dg) {  \
-        return prepare(k, a, state, dg, grad, bf16);                                               \
+        return prepare(k, a, state, dg, mode, bf16);                                               \
     }
-HOOKS(plain, false, false)
-HOOKS(plain_grad, true, false)
-HOOKS(direct, false, true)
-HOOKS(direct_grad, true, true)
+HOOKS(plain, LOSS, false)
+HOOKS(plain_grad, LOSS_GRAD, false)
+HOOKS(plain_stats, STATS, false)
+HOOKS(plain_part_grad, PART_GRAD, false)
+HOOKS(direct, LOSS, true)
+HOOKS(direct_grad, LOSS_GRAD, true)
+HOOKS(direct_stats, STATS, true)
+HOOKS(direct_part_grad, PART_GRAD, true)
 
-const gw_kernel gw_kernel_onednn_head = {
-    .name = "onednn-head",
-    .op = "head",
-    .note = "logits by row tiles in float32, other weights converted by column tiles",
-    .supports = plain_supports,
-    .workspace = plain_workspace,
-    .prepare = plain_prepare,
-    .launch = launch,
-    .release = release,
-};
+#define KERNEL(ident, name_, op_, hooks, note_)                                                    \
+    const gw_kernel gw_kernel_##ident = {                                                          \
+        .name = name_,                                                                             \
+        .op = op_,                                                                                 \
+        .note = note_,                                                                             \
+        .supports = hooks##_supports,                                                              \
+        .workspace = hooks##_workspace,                                                            \
+        .prepare = hooks##_prepare,                                                                \
+        .launch = launch,                                                                          \
+        .release = release,                                                                        \
+    }
 
-const gw_kernel gw_kernel_onednn_head_bf16 = {
-    .name = "onednn-head-bf16",
-    .op = "head",
-    .note = "logits by row tiles, bf16 products with float32 sums",
-    .supports = direct_supports,
-    .workspace = direct_workspace,
-    .prepare = direct_prepare,
-    .launch = launch,
-    .release = release,
-};
-
-const gw_kernel gw_kernel_onednn_head_grad = {
-    .name = "onednn-head-grad",
-    .op = "head_grad",
-    .note = "loss, dx and dw by row tiles in float32, other weights converted by column tiles",
-    .supports = plain_grad_supports,
-    .workspace = plain_grad_workspace,
-    .prepare = plain_grad_prepare,
-    .launch = launch,
-    .release = release,
-};
-
-const gw_kernel gw_kernel_onednn_head_grad_bf16 = {
-    .name = "onednn-head-grad-bf16",
-    .op = "head_grad",
-    .note = "loss, dx and dw by row tiles, bf16 products with float32 sums",
-    .supports = direct_grad_supports,
-    .workspace = direct_grad_workspace,
-    .prepare = direct_grad_prepare,
-    .launch = launch,
-    .release = release,
-};
+KERNEL(onednn_head, "onednn-head", "head", plain,
+       "logits by row tiles in float32, other weights converted by column tiles");
+KERNEL(onednn_head_bf16, "onednn-head-bf16", "head", direct,
+       "logits by row tiles, bf16 products with float32 sums");
+KERNEL(onednn_head_grad, "onednn-head-grad", "head_grad", plain_grad,
+       "loss, dx and dw by row tiles in float32, other weights converted by column tiles");
+KERNEL(onednn_head_grad_bf16, "onednn-head-grad-bf16", "head_grad", direct_grad,
+       "loss, dx and dw by row tiles, bf16 products with float32 sums");
+KERNEL(onednn_head_stats, "onednn-head-stats", "head_stats", plain_stats,
+       "logits by row tiles in float32, other weights converted by column tiles");
+KERNEL(onednn_head_stats_bf16, "onednn-head-stats-bf16", "head_stats", direct_stats,
+       "logits by row tiles, bf16 products with float32 sums");
+KERNEL(onednn_head_part_grad, "onednn-head-part-grad", "head_part_grad", plain_part_grad,
+       "dx and dw by row tiles in float32, other weights converted by column tiles");
+KERNEL(onednn_head_part_grad_bf16, "onednn-head-part-grad-bf16", "head_part_grad", direct_part_grad,
+       "dx and dw by row tiles, bf16 products with float32 sums");

@@ -60,12 +60,16 @@ static void *no_data(void *user, gw_vid v) {
     return NULL;
 }
 
-/* The same from a graph alone, with the shapes of rank 0 (which holds the longest shards). */
-static product question_of(const gw_graph *g, const gw_op *o, bool dw) {
+static product question_of_rank(const gw_graph *g, const gw_op *o, bool dw, int64_t rank) {
     gw_tensor in[GW_MAX_IN], out[GW_MAX_OUT];
     gw_kargs k = {0};
-    gw_kargs_bind(&k, g, o, in, out, no_data, NULL, 0);
+    gw_kargs_bind(&k, g, o, in, out, no_data, NULL, rank);
     return product_of(&k, dw);
+}
+
+/* The same from a graph alone, with the shapes of rank 0 (which holds the longest shards). */
+static product question_of(const gw_graph *g, const gw_op *o, bool dw) {
+    return question_of_rank(g, o, dw, 0);
 }
 
 static gw_dnnl_spec spec_of(const product *p, int threads) {
@@ -141,13 +145,31 @@ static int64_t direct_scratch_formula(const product *p, gw_isa isa) {
     return c + p->k * ((p->n + 63) / 64 * 64) * (gw_dtype_bits(p->b.dtype) / 8);
 }
 
+/* Every rank has the same lengths. */
+static bool is_even(const gw_graph *g, const gw_op *o) {
+    for (int i = 0; i < 2; i++) {
+        const gw_type *t = gw_type_of(g, gw_op_in(g, o, i));
+        for (int d = 0; d < t->ndim; d++)
+            if (!gw_type_even(t, d, &g->mesh)) return false;
+    }
+    return true;
+}
+
+/* The most that any rank's shape asks for: shorter parts may get another kernel of the library. */
 static int64_t direct_workspace(const gw_graph *g, const gw_op *o, const gw_machine *m, bool dw) {
     product p = question_of(g, o, dw);
     if (empty(&p)) return 0;
     if (m->count_only) return direct_scratch_formula(&p, m->isa);
     gw_dnnl_spec s = spec_of(&p, m->threads);
-    int64_t bytes = gw_dnnl_product_scratch(&s);
-    return bytes > 0 ? bytes : 0;
+    int64_t bytes = GW_MAX(gw_dnnl_product_scratch(&s), 0);
+    for (int64_t r = 1; !is_even(g, o) && r < gw_mesh_ranks(&g->mesh); r++) {
+        product q = question_of_rank(g, o, dw, r);
+        if (empty(&q) || (q.m == p.m && q.n == p.n && q.k == p.k)) continue;
+        s = spec_of(&q, m->threads);
+        bytes = GW_MAX(bytes, gw_dnnl_product_scratch(&s));
+        p = q;
+    }
+    return bytes;
 }
 
 static gw_status direct_prepare(const gw_kargs *k, gw_arena *a, void **state, gw_diags *dg,

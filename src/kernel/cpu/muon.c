@@ -9,9 +9,13 @@
 // identity takes the place of a third pass over X. Three products a round, float32, 4 r^2 max(rows,
 // cols) + 2 r^3 flops. The Frobenius norm is summed in float64 by fixed blocks.
 //
+// Of a matrix in parts (ops/muon_parts.c) the steps are three kernels, with the same arithmetic on
+// the same blocks: what they make has the bits that the one kernel makes of the whole.
+//
 // Workspace: two matrices like X, two of r x r, and the norm's partial sums. Elementwise parts have
 // the same bits with any number of threads; how sgemm cuts its sums is oneDNN's choice.
 #include <math.h>
+#include <string.h>
 
 #include "kernel/cpu/dnnl.h"     /* gw_dnnl_sgemm */
 #include "kernel/cpu/vec_more.h" /* gw_vec_load, GW_VEC_KERNEL */
@@ -29,10 +33,10 @@ typedef struct muon {
 
 static int64_t padded(int64_t floats) { return (floats + 15) / 16 * 16; }
 
-/* Sizes, and where each part of workspace begins. */
-static muon layout(const gw_graph *g, const gw_op *o, const gw_tensor *p, void *work) {
+/* Sizes of a matrix with `rows` dims of rows, and where each part of workspace begins. */
+static muon layout(const gw_tensor *p, int64_t rows, void *work) {
     muon m = {.n = p->elems, .cols = 1, .parts = work};
-    for (int64_t i = gw_op_attr_named(g, o, "rows").i; i < p->ndim; i++) m.cols *= p->dims[i];
+    for (int64_t i = rows; i < p->ndim; i++) m.cols *= p->dims[i];
     m.rows = m.cols ? m.n / m.cols : 0;
     m.small = GW_MIN(m.rows, m.cols);
     if (!work) return m;
@@ -41,6 +45,10 @@ static muon layout(const gw_graph *g, const gw_op *o, const gw_tensor *p, void *
     m.gram = m.next + padded(m.n);
     m.poly = m.gram + padded(m.small * m.small);
     return m;
+}
+
+static int64_t rows_of(const gw_graph *g, const gw_op *o) {
+    return gw_op_attr_named(g, o, "rows").i;
 }
 
 static bool supports(const gw_graph *g, const gw_op *o, const gw_machine *m) {
@@ -54,7 +62,7 @@ static int64_t workspace(const gw_graph *g, const gw_op *o, const gw_machine *ma
     (void)mach;
     gw_vec_shape s;
     gw_vec_shape_of(&s, g, o);
-    muon m = layout(g, o, &s.out[0], NULL);
+    muon m = layout(&s.out[0], rows_of(g, o), NULL);
     return NORM_PARTS * (int64_t)sizeof(double) +
            (2 * padded(m.n) + 2 * padded(m.small * m.small)) * (int64_t)sizeof(float);
 }
@@ -149,38 +157,128 @@ GW_CLONES static void step_block(float *GW_RESTRICT p, const float *GW_RESTRICT 
     for (int64_t i = 0; i < n; i++) p[i] = p[i] * keep - step * x[i];
 }
 
-static void update(const gw_kargs *k, const muon *s, double lr) {
+/* p = p * keep - step * x; the matrix is rows x cols as a whole. */
+static void update(const gw_kargs *k, const float *x, int64_t rows, int64_t cols, double lr) {
     const gw_tensor *p = &k->out[0];
     float keep = (float)(1 - lr * gw_op_attr_named(k->g, k->op, "decay").f);
-    float step = (float)(lr * 0.2 * sqrt((double)GW_MAX(s->rows, s->cols)));
-#pragma omp parallel for num_threads(s->threads) schedule(static)
-    for (int64_t i = 0; i < s->n; i += GW_VEC_BLOCK) {
+    float step = (float)(lr * 0.2 * sqrt((double)GW_MAX(rows, cols)));
+#pragma omp parallel for num_threads(k->threads) schedule(static)
+    for (int64_t i = 0; i < p->elems; i += GW_VEC_BLOCK) {
         float b[GW_VEC_BLOCK];
-        int64_t n = GW_MIN(GW_VEC_BLOCK, s->n - i);
+        int64_t n = GW_MIN(GW_VEC_BLOCK, p->elems - i);
         gw_vec_load(b, p->data, p->dtype, i, n);
-        step_block(b, s->x + i, keep, step, n);
+        step_block(b, x + i, keep, step, n);
         gw_vec_store(p->data, p->dtype, i, b, n);
     }
+}
+
+/* X from u, both s->x. */
+static gw_status orthogonalize(const gw_kargs *k, muon *s, gw_diags *dg) {
+    normalize(s);
+    int64_t rounds = gw_op_attr_named(k->g, k->op, "ns_steps").i;
+    for (int64_t i = 0; i < rounds; i++) GW_TRY(iterate(s, dg));
+    return GW_OK;
+}
+
+static void set_momentum(muon *s, const gw_kargs *k, float factor, bool nesterov) {
+    double momentum = gw_op_attr_named(k->g, k->op, "momentum").f;
+    s->factor = factor;
+    s->momentum = (float)momentum;
+    s->weight = (float)(1 - momentum);
+    s->nesterov = nesterov;
+    s->threads = k->threads;
 }
 
 static gw_status launch(void *state, const gw_kargs *k, gw_diags *dg) {
     (void)state;
     bool ok = *(const float *)k->in[4].data != 0.0f;
     if (!ok || k->out[0].elems == 0) return GW_OK;
-    muon s = layout(k->g, k->op, &k->out[0], k->work);
-    double momentum = gw_op_attr_named(k->g, k->op, "momentum").f;
-    s.factor = *(const float *)k->in[3].data;
-    s.momentum = (float)momentum;
-    s.weight = (float)(1 - momentum);
-    s.nesterov = gw_op_attr_named(k->g, k->op, "nesterov").i != 0;
-    s.threads = k->threads;
+    muon s = layout(&k->out[0], rows_of(k->g, k->op), k->work);
+    bool nesterov = gw_op_attr_named(k->g, k->op, "nesterov").i != 0;
+    set_momentum(&s, k, *(const float *)k->in[3].data, nesterov);
     gather(k, &s);
-    normalize(&s);
-    int64_t rounds = gw_op_attr_named(k->g, k->op, "ns_steps").i;
-    for (int64_t i = 0; i < rounds; i++) GW_TRY(iterate(&s, dg));
-    update(k, &s, (double)*(const float *)k->in[5].data);
+    GW_TRY(orthogonalize(k, &s, dg));
+    update(k, s.x, s.rows, s.cols, (double)*(const float *)k->in[5].data);
+    return GW_OK;
+}
+
+/* ---- in three steps ---- */
+
+static bool momentum_supports(const gw_graph *g, const gw_op *o, const gw_machine *m) {
+    (void)m;
+    return gw_vec_floats(g, o, 0x3) && gw_vec_in_type(g, o, 2) == GW_F32;
+}
+
+static gw_status momentum_launch(void *state, const gw_kargs *k, gw_diags *dg) {
+    (void)state, (void)dg;
+    const gw_tensor *g = &k->in[0], *mom = &k->in[1];
+    muon s = {.n = k->out[0].elems, .x = k->out[0].data};
+    bool nesterov = gw_op_attr_named(k->g, k->op, "nesterov").i != 0;
+    set_momentum(&s, k, *(const float *)k->in[2].data, nesterov);
+#pragma omp parallel for num_threads(s.threads) schedule(static)
+    for (int64_t i = 0; i < s.n; i += GW_VEC_BLOCK) {
+        float bm[GW_VEC_BLOCK], bg[GW_VEC_BLOCK];
+        int64_t n = GW_MIN(GW_VEC_BLOCK, s.n - i);
+        gw_vec_load(bm, mom->data, mom->dtype, i, n);
+        gw_vec_load(bg, g->data, g->dtype, i, n);
+        momentum_block(s.x + i, bm, bg, n, &s);
+    }
+    return GW_OK;
+}
+
+static bool direction_supports(const gw_graph *g, const gw_op *o, const gw_machine *m) {
+    (void)m;
+    return gw_vec_in_type(g, o, 0) == GW_F32 && !gw_type_of(g, gw_op_in(g, o, 0))->flat;
+}
+
+static gw_status direction_launch(void *state, const gw_kargs *k, gw_diags *dg) {
+    (void)state;
+    size_t bytes = (size_t)k->out[0].elems * sizeof(float);
+    if (bytes == 0) return GW_OK;
+    muon s = layout(&k->out[0], rows_of(k->g, k->op), k->work);
+    s.threads = k->threads;
+    memcpy(s.x, k->in[0].data, bytes);
+    GW_TRY(orthogonalize(k, &s, dg));
+    memcpy(k->out[0].data, s.x, bytes);
+    return GW_OK;
+}
+
+static bool apply_supports(const gw_graph *g, const gw_op *o, const gw_machine *m) {
+    (void)m;
+    for (int i = 3; i < 7; i++)
+        if (gw_vec_in_type(g, o, i) != GW_F32) return false;
+    return gw_vec_floats(g, o, 0x7);
+}
+
+static gw_status apply_launch(void *state, const gw_kargs *k, gw_diags *dg) {
+    (void)state, (void)dg;
+    if (*(const float *)k->in[4].data == 0.0f) return GW_OK;
+    const gw_type *p = gw_type_of(k->g, gw_op_in(k->g, k->op, 0));
+    int64_t rows = 1, cols = 1;
+    for (int i = 0; i < p->ndim; i++)
+        *(i < rows_of(k->g, k->op) ? &rows : &cols) *= p->dims[i].size;
+    muon s = {0};
+    set_momentum(&s, k, *(const float *)k->in[3].data, false);
+    const gw_tensor *mom = &k->out[1], *g = &k->in[1];
+#pragma omp parallel for num_threads(s.threads) schedule(static)
+    for (int64_t i = 0; i < mom->elems; i += GW_VEC_BLOCK) {
+        float bm[GW_VEC_BLOCK], bg[GW_VEC_BLOCK], u[GW_VEC_BLOCK];
+        int64_t n = GW_MIN(GW_VEC_BLOCK, mom->elems - i);
+        gw_vec_load(bm, mom->data, mom->dtype, i, n);
+        gw_vec_load(bg, g->data, g->dtype, i, n);
+        momentum_block(u, bm, bg, n, &s);
+        gw_vec_store(mom->data, mom->dtype, i, bm, n);
+    }
+    update(k, k->in[6].data, rows, cols, (double)*(const float *)k->in[5].data);
     return GW_OK;
 }
 
 GW_VEC_KERNEL(muon, "muon", "Newton-Schulz by oneDNN sgemm in planned workspace", supports,
               workspace, launch);
+GW_VEC_KERNEL(muon_momentum, "muon_momentum", "one pass over a part", momentum_supports,
+              gw_vec_no_workspace, momentum_launch);
+GW_VEC_KERNEL(muon_direction, "muon_direction",
+              "Newton-Schulz by oneDNN sgemm in planned workspace", direction_supports, workspace,
+              direction_launch);
+GW_VEC_KERNEL(muon_apply, "muon_apply", "one pass over a part", apply_supports, gw_vec_no_workspace,
+              apply_launch);

@@ -17,7 +17,7 @@ GW_NO_CONTRACT
 #include <math.h>
 
 #include "base/num.h"            /* gw_f32_bits */
-#include "kernel/cpu/vec_more.h" /* gw_vec_random, GW_VEC_BLOCK */
+#include "kernel/cpu/vec_more.h" /* gw_vec_random_held, GW_VEC_BLOCK */
 
 /* A tensor's block as floats: where it lies, or a buffer to be stored. */
 static float *take(const gw_tensor *t, int64_t i, int64_t n, float *buf) {
@@ -58,6 +58,7 @@ typedef struct adamw {
     float factor, keep, weight1, beta2, weight2, step_size, root2, eps;
     bool stochastic;
     gw_rng_key key; /* of this step's rounding */
+    gw_held held;   /* where elements stand in the whole tensor */
 } adamw;
 
 GW_CLONES static void adamw_block(float *GW_RESTRICT p, const float *GW_RESTRICT grad,
@@ -87,12 +88,12 @@ GW_CLONES static void round_stochastic(uint16_t *GW_RESTRICT y, const float *GW_
 
 static void adamw_task(const gw_kargs *k, const adamw *a, int64_t i, int64_t n) {
     float bp[GW_VEC_BLOCK], bg[GW_VEC_BLOCK], bm[GW_VEC_BLOCK], bv[GW_VEC_BLOCK];
-    uint32_t words[GW_VEC_BLOCK];
+    uint32_t words[GW_VEC_BLOCK + 4];
     float *p = take(&k->out[0], i, n, bp), *m = take(&k->out[1], i, n, bm);
     float *v = take(&k->out[2], i, n, bv);
     adamw_block(p, take(&k->in[1], i, n, bg), m, v, n, a);
     if (a->stochastic) {
-        gw_vec_random(words, a->key, (uint64_t)(k->out[0].first + i), n);
+        gw_vec_random_held(words, a->key, &a->held, i, n);
         round_stochastic((uint16_t *)k->out[0].data + i, p, words, n);
     } else {
         give(&k->out[0], i, n, p);
@@ -117,6 +118,7 @@ static adamw adamw_of(const gw_kargs *k, scalars s) {
     uint64_t seed = (uint64_t)gw_op_attr_named(k->g, k->op, "seed").i;
     const char *name = gw_graph_str(k->g, gw_op_attr_named(k->g, k->op, "key").s);
     a.key = gw_rng_key_fold(gw_rng_key_named(seed, name), (uint64_t)s.step);
+    gw_held_begin(&a.held, gw_type_of(k->g, gw_op_out(k->g, k->op, 0)), &k->g->mesh, k->rank);
     return a;
 }
 

@@ -18,6 +18,7 @@
 typedef struct table_state {
     int64_t r;
     float *frequency; /* [r], radians a token */
+    float gain;
 } table_state;
 
 /* Cosine and sine of position * frequency. */
@@ -50,6 +51,24 @@ GW_CLONES static void turn(float *GW_RESTRICT c, float *GW_RESTRICT s,
     }
 }
 
+/* The pair that makes `turns` turns in the original context, as a real number. */
+static double pair_of(const gw_kargs *k, double turns) {
+    double ratio =
+        gw_op_attr_named(k->g, k->op, "original").f / (2 * 3.14159265358979323846 * turns);
+    double head = (double)gw_op_attr_named(k->g, k->op, "head").i;
+    return head * log(ratio) / (2 * log(gw_op_attr_named(k->g, k->op, "theta").f));
+}
+
+static double yarn(const gw_kargs *k, int64_t i, double f, double factor) {
+    double first = floor(pair_of(k, gw_op_attr_named(k->g, k->op, "high").f));
+    double last = ceil(pair_of(k, gw_op_attr_named(k->g, k->op, "low").f));
+    first = fmax(first, 0);
+    last = fmin(last, (double)gw_op_attr_named(k->g, k->op, "head").i - 1);
+    if (first == last) last += 0.001;
+    double t = fmin(fmax(((double)i - first) / (last - first), 0), 1);
+    return t * f / factor + (1 - t) * f;
+}
+
 static double frequency_of(const gw_kargs *k, int64_t i) {
     double head = (double)gw_op_attr_named(k->g, k->op, "head").i;
     double f = pow(gw_op_attr_named(k->g, k->op, "theta").f, -2 * (double)i / head);
@@ -57,6 +76,7 @@ static double frequency_of(const gw_kargs *k, int64_t i) {
     int64_t scaling = gw_op_attr_named(k->g, k->op, "scaling").i;
     if (scaling == 0) return f;
     if (scaling == 1) return f / factor;
+    if (scaling == 3) return yarn(k, i, f, factor);
     double low = gw_op_attr_named(k->g, k->op, "low").f;
     double high = gw_op_attr_named(k->g, k->op, "high").f;
     double turns = gw_op_attr_named(k->g, k->op, "original").f * f / (2 * 3.14159265358979323846);
@@ -76,6 +96,7 @@ static gw_status table_prepare(const gw_kargs *k, gw_arena *a, void **state, gw_
     (void)dg;
     table_state *t = gw_arena_new(a, table_state, 1);
     t->r = gw_vec_last(&k->out[0]);
+    t->gain = (float)gw_op_attr_named(k->g, k->op, "gain").f;
     t->frequency = gw_arena_new(a, float, t->r);
     for (int64_t i = 0; i < t->r; i++) t->frequency[i] = (float)frequency_of(k, i);
     *state = t;
@@ -90,6 +111,10 @@ static gw_status table_launch(void *state, const gw_kargs *k, gw_diags *dg) {
     for (int64_t i = 0; i < n; i++) {
         float c[GW_VEC_BLOCK], z[GW_VEC_BLOCK];
         turn(c, z, s->frequency, (float)gw_vec_int(&k->in[0], i), s->r);
+        for (int64_t j = 0; s->gain != 1 && j < s->r; j++) {
+            c[j] *= s->gain;
+            z[j] *= s->gain;
+        }
         gw_vec_store(k->out[0].data, k->out[0].dtype, i * s->r, c, s->r);
         gw_vec_store(k->out[1].data, k->out[1].dtype, i * s->r, z, s->r);
     }
@@ -109,14 +134,17 @@ const gw_kernel gw_kernel_cpu_rope_table = {
 
 /* ---- rope ---- */
 
-/* Turns `heads` vectors of 2 * half elements. sign: 1, or -1 for the inverse. */
+/* Turns the last 2 * half elements of `heads` vectors of skip + 2 * half. sign: 1, or -1 for the
+ * inverse. */
 typedef void rope_fn(void *y, const void *x, const float *c, const float *s, float sign,
-                     int64_t heads, int64_t half);
+                     int64_t heads, int64_t half, int64_t skip);
 
 static GW_ALWAYS_INLINE void rope_any(void *y, const void *x, const float *c, const float *s,
-                                      float sign, int64_t heads, int64_t half, gw_dtype t) {
+                                      float sign, int64_t heads, int64_t half, int64_t skip,
+                                      gw_dtype t) {
     for (int64_t h = 0; h < heads; h++) {
-        int64_t at = h * 2 * half, to = at + half;
+        int64_t at = h * (skip + 2 * half) + skip, to = at + half;
+        for (int64_t i = at - skip; i < at && x != y; i++) gw_vec_put(y, t, i, gw_vec_get(x, t, i));
 #pragma omp simd
         for (int64_t i = 0; i < half; i++) {
             float a = gw_vec_get(x, t, at + i), b = gw_vec_get(x, t, to + i), sn = sign * s[i];
@@ -128,8 +156,8 @@ static GW_ALWAYS_INLINE void rope_any(void *y, const void *x, const float *c, co
 
 #define MAKE(suffix, T)                                                                            \
     GW_CLONES static void rope_##suffix(void *y, const void *x, const float *c, const float *s,    \
-                                        float sign, int64_t heads, int64_t half) {                 \
-        rope_any(y, x, c, s, sign, heads, half, T);                                                \
+                                        float sign, int64_t heads, int64_t half, int64_t skip) {   \
+        rope_any(y, x, c, s, sign, heads, half, skip, T);                                          \
     }
 GW_VEC_EACH(MAKE)
 #undef MAKE
@@ -148,22 +176,23 @@ static const float *table_row(const gw_tensor *t, int64_t r, int64_t half, float
     return buf;
 }
 
-static void rope_row(const gw_kargs *k, rope_fn *fn, float sign, int64_t r) {
+static void rope_row(const gw_kargs *k, rope_fn *fn, float sign, int64_t skip, int64_t r) {
     const gw_tensor *x = &k->in[0];
     float c[GW_VEC_BLOCK], s[GW_VEC_BLOCK];
-    int64_t heads = x->dims[2], half = x->dims[3] / 2, at = r * heads * x->dims[3];
+    int64_t heads = x->dims[2], half = (x->dims[3] - skip) / 2, at = r * heads * x->dims[3];
     fn(gw_vec_out(k->out[0].data, x->dtype, at), gw_vec_at(x->data, x->dtype, at),
-       table_row(&k->in[1], r, half, c), table_row(&k->in[2], r, half, s), sign, heads, half);
+       table_row(&k->in[1], r, half, c), table_row(&k->in[2], r, half, s), sign, heads, half, skip);
 }
 
 static gw_status rope_launch(void *state, const gw_kargs *k, gw_diags *dg) {
     (void)state, (void)dg;
     const gw_tensor *x = &k->in[0];
     float sign = gw_op_attr_named(k->g, k->op, "inverse").i ? -1.0f : 1.0f;
+    int64_t skip = gw_op_attr_named(k->g, k->op, "skip").i;
     rope_fn *fn = rope_of[x->dtype];
     int64_t rows = x->dims[0] * x->dims[1];
 #pragma omp parallel for num_threads(k->threads) schedule(static) if (x->elems > GW_VEC_TASK)
-    for (int64_t r = 0; r < rows; r++) rope_row(k, fn, sign, r);
+    for (int64_t r = 0; r < rows; r++) rope_row(k, fn, sign, skip, r);
     return GW_OK;
 }
 

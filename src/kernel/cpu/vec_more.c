@@ -9,6 +9,8 @@
 // small part of the first.
 #include "kernel/cpu/vec_more.h"
 
+#include <string.h>
+
 #if defined(__x86_64__)
 #include <immintrin.h> /* _mm256_mul_epu32 */
 #endif
@@ -165,6 +167,31 @@ void gw_vec_random(uint32_t *out, gw_rng_key key, uint64_t first, int64_t n) {
         counter += (uint64_t)m;
         blocks -= m;
     }
+}
+
+/* As gw_vec_random from any index; n <= GW_VEC_BLOCK. */
+static void random_from(uint32_t *out, gw_rng_key key, int64_t first, int64_t n) {
+    int64_t skip = first % 4;
+    if (skip == 0) {
+        gw_vec_random(out, key, (uint64_t)first, n);
+        return;
+    }
+    uint32_t words[GW_VEC_BLOCK + 8];
+    gw_vec_random(words, key, (uint64_t)(first - skip), n + skip);
+    memcpy(out, words + skip, (size_t)n * sizeof *out);
+}
+
+void gw_vec_random_held(uint32_t *out, gw_rng_key key, const gw_held *held, int64_t i, int64_t n) {
+    gw_held w = *held;
+    w.at = w.lo + i;
+    int64_t done = 0, global, local, count;
+    while (done < n && gw_held_next(&w, &global, &local, &count))
+        for (int64_t end = GW_MIN(n, done + count); done < end;) {
+            int64_t m = GW_MIN(GW_VEC_BLOCK, end - done);
+            random_from(out + done, key, global, m);
+            done += m;
+            global += m;
+        }
 }
 
 int64_t gw_vec_no_workspace(const gw_graph *g, const gw_op *o, const gw_machine *m) {

@@ -108,6 +108,9 @@ void gw_vec_sum_parts(const gw_tensor *out, const gw_tensor *acc, const float *p
 /* out[i] = gw_rng_u32(key, first + i) for i < n, and up to three words more: out has room for n
  * rounded up to a multiple of 4. first is a multiple of 4. */
 void gw_vec_random(uint32_t *out, gw_rng_key key, uint64_t first, int64_t n);
+/* out[j] = gw_rng_u32(key, index in the whole tensor of local element i + j) for j < n; out has
+ * room for n + 3. `held` is as gw_held_begin left it. */
+void gw_vec_random_held(uint32_t *out, gw_rng_key key, const gw_held *held, int64_t i, int64_t n);
 
 /* ---- hooks ---- */
 int64_t gw_vec_no_workspace(const gw_graph *g, const gw_op *o, const gw_machine *m);

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// One token's way through a router: what the reference and the kernels share, to the bit.
+#ifndef GW_OPS_ROUTE_H
+#define GW_OPS_ROUTE_H
+
+#include "ir/opdef.h" /* gw_graph, gw_op */
+
+enum {
+    GW_ROUTE_EXPERTS = 2048, /* at most */
+    GW_ROUTE_TOP = 64,
+};
+
+typedef struct gw_route {
+    int64_t n, top, groups, group_limit;
+    bool sigmoid, normalize, group_max;
+    double scale;
+} gw_route;
+
+/* What an op route or route_grad (whose attributes are the same) says. */
+gw_route gw_route_of(const gw_graph *g, const gw_op *o);
+/* logits[n]; bias[n] of the choice, or NULL; -> ids[top] in the order of choice, gates[top],
+ * probs[n]. */
+void gw_route_token(const gw_route *r, const double *logits, const double *bias, int32_t *ids,
+                    double *gates, double *probs);
+/* The gradient: dgates[top] and dprobs[n] (NULL: none) -> dlogits[n]. */
+void gw_route_token_grad(const gw_route *r, const double *logits, const int32_t *ids,
+                         const double *dgates, const double *dprobs, double *dlogits);
+
+#endif

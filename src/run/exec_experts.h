@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// experts_ep and experts_ep_grad: the two ops that are a collective and compute in one.
+#ifndef GW_RUN_EXEC_EXPERTS_H
+#define GW_RUN_EXEC_EXPERTS_H
+
+#include "comm/comm.h"     /* gw_comm, gw_coll_machine */
+#include "ir/opdef.h"      /* gw_graph, gw_op */
+#include "kernel/kernel.h" /* gw_kernel, gw_machine */
+
+/* Is it one of the two? The executor prepares and launches them as it does kernels, with
+ * gw_experts_ep_kernel(machine) as the kernel, gw_experts_ep_workspace as its workspace, and
+ * gw_experts_ep_join between prepare and the first launch. */
+bool gw_op_is_experts_ep(const gw_graph *g, const gw_op *o);
+const gw_kernel *gw_experts_ep_kernel(const gw_machine *m);
+/* Bytes of workspace of either op; `all` is the machine of all ranks (comm of gw_exec_facts). */
+int64_t gw_experts_ep_workspace(const gw_graph *g, const gw_op *o, const gw_coll_machine *all);
+/* Gives the state that the kernel's prepare made the ranks to speak to. */
+void gw_experts_ep_join(void *state, gw_comm *c);
+
+/* Since it was joined, or since the last reset; of this rank unless said otherwise. */
+typedef struct gw_experts_seen {
+    int64_t runs, rounds; /* rounds: of all runs together; one each unless the buffer is short */
+    int64_t rows;         /* that arrived here */
+    int64_t rows_most, rows_all; /* summed over runs: of the rank with most, of all ranks */
+    int64_t compute_ns;          /* in products */
+    int64_t ns;                  /* in all */
+} gw_experts_seen;
+gw_experts_seen gw_experts_ep_seen(const void *state);
+void gw_experts_ep_reset(void *state);
+
+/* Bytes that a rank sends in one run if the load is even: (size - 1) / size of its choices, there
+ * and back, and the counts. What runs count depends on the data. */
+gw_coll_traffic gw_experts_ep_traffic(const gw_graph *g, const gw_op *o);
+
+#endif

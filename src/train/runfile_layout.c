@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many ranks do what, and whether that is a layout.
+//
+// Ranks are a product: dp x cp x tp. One factor, dp, may be left to be what remains. Everything
+// else of the batch hangs on dp, so it is settled first, and a product that is not that of the
+// ranks is the one mistake of which nothing further follows.
+//
+// The rest are contradictions that any order may find: all of them are reported, each with what to
+// write instead. Most can be told from the run file; those that need the model's sizes and the
+// names of its parameters are asked as soon as these are known, which for a family or a preset is
+// while the run file is read, and for a model directory when it has been.
+#include <string.h> /* strlen */
+
+#include "base/panic.h"        /* GW_ASSERT */
+#include "model/placement.h"   /* gw_placement_check */
+#include "train/runfile_key.h" /* gw_rf_keys */
+#include "train/setup.h"       /* gw_setup_model */
+
+#define LL(x) ((long long)(x))
+
+static const gw_rf_mark *mark(const gw_runfile *rf, const char *key) {
+    return &rf->marks[gw_rf_key_find(key)];
+}
+
+static bool is_bad(const gw_runfile *rf, const char *key) { return mark(rf, key)->bad; }
+
+static bool given_well(const gw_runfile *rf, const char *key) {
+    return mark(rf, key)->set && !mark(rf, key)->bad;
+}
+
+static int64_t model_ranks(const gw_runfile *rf) { return rf->layout.tp * rf->layout.cp; }
+
+int64_t gw_runfile_ranks(const gw_runfile *rf) { return rf->layout.dp * model_ranks(rf); }
+
+int64_t gw_runfile_padded_seq(const gw_runfile *rf) {
+    const gw_rf_layout *l = &rf->layout;
+    int64_t parts = (l->cp > 1 ? 2 * l->cp : 1) * (l->tp > 1 && l->sequence_parallel ? l->tp : 1);
+    return (rf->train.seq_len + parts - 1) / parts * parts;
+}
+
+// ------------------------------------------------------------------ the product
+
+/* Ranks are not known: what makes the batch add up, if everything else of it is given. */
+static int64_t guess_dp(const gw_runfile *rf) {
+    const gw_rf_train *t = &rf->train;
+    int64_t one = 0;
+    if (!given_well(rf, "train.global_batch") || !given_well(rf, "train.micro_batch") ||
+        !given_well(rf, "train.accumulate") ||
+        __builtin_mul_overflow(t->micro_batch, t->accumulate, &one) || t->global_batch % one != 0)
+        return 1;
+    return GW_MIN(GW_MAX(INT64_C(1), t->global_batch / one), (int64_t)(1 << 20));
+}
+
+static void mark_bad(gw_runfile *rf, const char *key) { rf->marks[gw_rf_key_find(key)].bad = true; }
+
+/* The key to blame for tp x cp. */
+static const char *key_of_model_ranks(const gw_runfile *rf) {
+    return rf->layout.tp > 1 ? "layout.tp" : "layout.cp";
+}
+
+/* "layout.dp 2 x layout.tp 4": the factors that are not 1. */
+static void add_product(const gw_runfile *rf, bool with_dp, gw_str *out) {
+    const gw_rf_layout *l = &rf->layout;
+    if (with_dp) gw_str_printf(out, "layout.dp %lld", LL(l->dp));
+    if (l->cp > 1) gw_str_printf(out, "%slayout.cp %lld", out->len ? " x " : "", LL(l->cp));
+    if (l->tp > 1) gw_str_printf(out, "%slayout.tp %lld", out->len ? " x " : "", LL(l->tp));
+}
+
+/* dp is what remains of the ranks. */
+static void take_rest(gw_runfile *rf, int64_t ranks, gw_diags *dg) {
+    int64_t each = model_ranks(rf), more = each * (ranks / each + 1);
+    rf->layout.dp = GW_MAX(INT64_C(1), ranks / each);
+    if (ranks % each == 0) return;
+    gw_str product = {0};
+    add_product(rf, false, &product);
+    if (rf->layout.tp > 1 && rf->layout.cp > 1) gw_str_printf(&product, " = %lld", LL(each));
+    const char *key = key_of_model_ranks(rf);
+    gw_diag *g =
+        gw_runfile_error(rf, dg, key, "config-layout", "%s does not divide the %lld rank%s",
+                         gw_str_c(&product), LL(ranks), ranks == 1 ? "" : "s");
+    gw_diag_hint(dg, g, "start a multiple of %lld (--ranks %lld, or mpirun -n %lld), or change it",
+                 LL(each), LL(more), LL(more));
+    gw_str_release(&product);
+    mark_bad(rf, key);
+    mark_bad(rf, "layout.dp");
+}
+
+static void compare_ranks(gw_runfile *rf, int64_t ranks, gw_diags *dg) {
+    int64_t all = gw_runfile_ranks(rf);
+    if (ranks == 0 || all == ranks || is_bad(rf, "layout.dp")) return;
+    gw_str product = {0};
+    if (model_ranks(rf) == 1)
+        gw_str_printf(&product, "layout.dp is %lld", LL(all));
+    else
+        add_product(rf, true, &product);
+    if (model_ranks(rf) > 1) gw_str_printf(&product, " = %lld", LL(all));
+    gw_diag *g = gw_runfile_error(rf, dg, "layout.dp", "config-layout",
+                                  "%s, and there %s %lld rank%s", gw_str_c(&product),
+                                  ranks == 1 ? "is" : "are", LL(ranks), ranks == 1 ? "" : "s");
+    gw_diag_hint(dg, g, "start %lld (--ranks %lld, or mpirun -n %lld), or write layout.dp: auto",
+                 LL(all), LL(all), LL(all));
+    gw_str_release(&product);
+    mark_bad(rf, "layout.dp");
+}
+
+static void check_replicas(const gw_runfile *rf, gw_diags *dg) {
+    const gw_rf_layout *l = &rf->layout;
+    if (is_bad(rf, "layout.dp_replicate") || is_bad(rf, "layout.dp") ||
+        l->dp % l->dp_replicate == 0)
+        return;
+    bool known =
+        rf->ranks > 0 || !rf->dp_auto || l->dp > 1; /* else the ranks are still to be told */
+    if (!known) return;
+    gw_diag *g = gw_runfile_error(rf, dg, "layout.dp_replicate", "config-layout",
+                                  "layout.dp_replicate %lld does not divide the %lld "
+                                  "data-parallel ranks",
+                                  LL(l->dp_replicate), LL(l->dp));
+    gw_diag_hint(dg, g, "dp_replicate copies of dp / dp_replicate ranks make up all of them");
+}
+
+void gw_rf_check_ranks(gw_runfile *rf, int64_t ranks, gw_diags *dg) {
+    gw_rf_layout *l = &rf->layout;
+    if (is_bad(rf, "layout.tp")) l->tp = 1;
+    if (is_bad(rf, "layout.cp")) l->cp = 1;
+    if (!mark(rf, "layout.sequence_parallel")->set) l->sequence_parallel = l->tp > 1;
+    if (l->dp == 0) rf->dp_auto = true;
+    if (rf->dp_auto && ranks > 0)
+        take_rest(rf, ranks, dg);
+    else if (rf->dp_auto)
+        l->dp = guess_dp(rf);
+    compare_ranks(rf, ranks, dg);
+    check_replicas(rf, dg);
+}
+
+// ------------------------------------------------------------------ context and experts
+
+static void check_hybrid(const gw_runfile *rf, gw_diags *dg) {
+    const gw_rf_layout *l = &rf->layout;
+    if (l->cp < 2 || l->cp_mode != GW_RF_CP_HYBRID || is_bad(rf, "layout.cp_mode") ||
+        is_bad(rf, "layout.cp_ulysses") || is_bad(rf, "layout.cp"))
+        return;
+    if (!mark(rf, "layout.cp_ulysses")->set) {
+        gw_diag *g = gw_runfile_error(rf, dg, "layout.cp_mode", "config-missing",
+                                      "layout.cp_mode hybrid needs layout.cp_ulysses");
+        gw_diag_hint(dg, g,
+                     "give the ranks that exchange heads, such as those of one host; it divides "
+                     "layout.cp %lld",
+                     LL(l->cp));
+    } else if (l->cp % l->cp_ulysses != 0) {
+        gw_diag *g = gw_runfile_error(rf, dg, "layout.cp_ulysses", "config-layout",
+                                      "layout.cp_ulysses %lld does not divide layout.cp %lld",
+                                      LL(l->cp_ulysses), LL(l->cp));
+        gw_diag_hint(dg, g, "the %lld ranks are rings of groups that exchange heads", LL(l->cp));
+    }
+}
+
+/* Ranks that experts may be cut over: those that samples or tokens are cut over, without copies. */
+static int64_t ranks_for_experts(const gw_rf_layout *l) {
+    int64_t dp = l->zero > 0 ? l->dp / l->dp_replicate : l->dp;
+    return dp * l->cp * (l->tp > 1 && l->sequence_parallel ? l->tp : 1);
+}
+
+static void check_expert_ranks(const gw_runfile *rf, gw_diags *dg) {
+    const gw_rf_layout *l = &rf->layout;
+    int64_t ranks = ranks_for_experts(l);
+    bool known = rf->ranks > 0 || !rf->dp_auto;
+    if (!known || is_bad(rf, "layout.ep") || is_bad(rf, "layout.dp") ||
+        is_bad(rf, "layout.dp_replicate") || ranks % l->ep == 0)
+        return;
+    gw_diag *g =
+        gw_runfile_error(rf, dg, "layout.ep", "config-layout",
+                         "layout.ep %lld does not divide the %lld ranks of dp / "
+                         "dp_replicate x cp%s",
+                         LL(l->ep), LL(ranks), l->tp > 1 && l->sequence_parallel ? " x tp" : "");
+    gw_diag_detail(dg, g, "experts are cut over ranks that have different tokens");
+    if (ranks == 1)
+        gw_diag_hint(dg, g, "remove it, or give layout.dp or layout.cp ranks");
+    else
+        gw_diag_hint(dg, g, "write a divisor of %lld, such as layout.ep: %lld", LL(ranks),
+                     LL(ranks));
+}
+
+static void check_images(const gw_runfile *rf, gw_diags *dg) {
+    static const char *const keys[] = {"layout.tp", "layout.cp"};
+    const int64_t degrees[] = {rf->layout.tp, rf->layout.cp};
+    for (size_t i = 0; i < GW_COUNT(keys); i++) {
+        if (degrees[i] == 1 || is_bad(rf, keys[i])) continue;
+        gw_diag *g = gw_runfile_error(rf, dg, keys[i], "config-layout",
+                                      "%s is %lld, and the model is a net for images: it has no "
+                                      "heads or sequences to cut",
+                                      keys[i], LL(degrees[i]));
+        gw_diag_hint(dg, g, "write %s: 1, and let layout.dp have the ranks", keys[i]);
+    }
+}
+
+// ------------------------------------------------------------------ with the model
+
+/* Ranks over which attention exchanges heads for tokens. */
+static int64_t ulysses_ranks(const gw_rf_layout *l) {
+    if (l->cp < 2) return 1;
+    return l->cp_mode == GW_RF_CP_ULYSSES  ? l->cp
+           : l->cp_mode == GW_RF_CP_HYBRID ? GW_MAX(INT64_C(1), l->cp_ulysses)
+                                           : 1;
+}
+
+static void check_heads(const gw_runfile *rf, const gw_model *m, gw_diags *dg) {
+    const gw_rf_layout *l = &rf->layout;
+    int64_t u = ulysses_ranks(l);
+    if (u == 1 || m->heads % (l->tp * u) == 0) return;
+    int64_t fits = 1;
+    for (int64_t k = 1; k <= l->cp; k++)
+        if (l->cp % k == 0 && m->heads % (l->tp * k) == 0) fits = k;
+    gw_diag *g = gw_runfile_error(
+        rf, dg, l->cp_mode == GW_RF_CP_HYBRID ? "layout.cp_ulysses" : "layout.cp_mode",
+        "config-layout", "%lld heads cannot be exchanged evenly over %lld ranks%s", LL(m->heads),
+        LL(u), l->tp > 1 ? ", each with its part of tp" : "");
+    if (fits > 1 && fits < l->cp)
+        gw_diag_hint(dg, g, "write layout.cp_mode: hybrid with layout.cp_ulysses: %lld, or ring",
+                     LL(fits));
+    else
+        gw_diag_hint(dg, g, "write layout.cp_mode: ring, or allgather");
+}
+
+static void check_experts(const gw_runfile *rf, const gw_model *m, gw_diags *dg) {
+    int64_t ep = rf->layout.ep, n = m->moe.experts;
+    if (ep == 1) return;
+    if (n > 0 && n % ep == 0) return;
+    gw_diag *g = n == 0
+                     ? gw_runfile_error(rf, dg, "layout.ep", "config-layout",
+                                        "layout.ep is %lld, and the model has no experts", LL(ep))
+                     : gw_runfile_error(rf, dg, "layout.ep", "config-layout",
+                                        "layout.ep %lld does not divide the model's %lld experts",
+                                        LL(ep), LL(n));
+    if (n == 0)
+        gw_diag_hint(dg, g, "remove it");
+    else
+        gw_diag_hint(dg, g, "write a divisor of both the experts and the ranks");
+}
+
+/* gpt2 has a row for each position, and what a longer sequence is padded to must have one too. */
+static void check_length(const gw_runfile *rf, const gw_model *m, gw_diags *dg) {
+    int64_t padded = gw_runfile_padded_seq(rf), added = padded - rf->train.seq_len;
+    if (m->family != GW_FAMILY_GPT2 || padded <= m->max_positions ||
+        rf->train.seq_len > m->max_positions)
+        return;
+    gw_diag *g = gw_runfile_error(
+        rf, dg, "train.seq_len", "config-layout",
+        "train.seq_len %lld is padded by %lld to cut it evenly, and the model has %lld positions",
+        LL(rf->train.seq_len), LL(added), LL(m->max_positions));
+    gw_diag_hint(dg, g,
+                 "shorten it to a multiple of what it is cut in, or raise "
+                 "model.max_positions to %lld",
+                 LL(padded));
+}
+
+static void add_dims(const gw_param *p, gw_str *out) {
+    for (int i = 0; i < p->type.ndim; i++)
+        gw_str_printf(out, "%s%.8s", i ? " " : "", p->type.dims[i].name);
+}
+
+static void refuse_rule(const gw_runfile *rf, const gw_placement_rule *r, gw_placement_fault fault,
+                        const gw_param *at, gw_diags *dg) {
+    gw_diag *g = NULL;
+    gw_str dims = {0};
+    if (at) add_dims(at, &dims);
+    switch (fault) {
+    case GW_PLACEMENT_FINE: break;
+    case GW_PLACEMENT_NOTHING:
+        g = gw_runfile_error(rf, dg, "layout.shard", "config-layout",
+                             "layout.shard: no parameter is called '%.80s'", r->pattern);
+        gw_diag_hint(dg, g, "`gradwright plan RUN.yaml` lists the names; '*' stands for any text");
+        break;
+    case GW_PLACEMENT_NO_DIM:
+        g = gw_runfile_error(rf, dg, "layout.shard", "config-layout",
+                             "layout.shard: '%.80s' fits %s, which has no dimension '%.20s'",
+                             r->pattern, at->name, r->dim);
+        gw_diag_hint(dg, g, "it has %s; `none` leaves it whole on each rank", gw_str_c(&dims));
+        break;
+    case GW_PLACEMENT_HEAD:
+        g = gw_runfile_error(rf, dg, "layout.shard", "config-layout",
+                             "layout.shard: '%.80s': k is a sharding that cuts a head of %s",
+                             r->pattern, at->name);
+        gw_diag_detail(dg, g, "attention's scores are sums over k, and rotary positions mix it");
+        gw_diag_hint(dg, g, "cut whole heads (h, g), or write none; it has %s", gw_str_c(&dims));
+        break;
+    case GW_PLACEMENT_EXPERTS:
+        g = gw_runfile_error(rf, dg, "layout.shard", "config-layout",
+                             "layout.shard: '%.80s': e, the experts of %s, is not cut over tp",
+                             r->pattern, at->name);
+        gw_diag_hint(dg, g, "layout.ep cuts experts, over any of the ranks; tp cuts f within one");
+        break;
+    }
+    gw_str_release(&dims);
+}
+
+static void check_rules(const gw_runfile *rf, const gw_model *m, gw_diags *dg) {
+    gw_arena mem = {0};
+    gw_param *params = NULL;
+    int n = 0, nrules;
+    gw_placement_rule *rules = gw_runfile_rules(rf, &mem, &nrules);
+    if (nrules > 0) gw_model_params(m, &mem, &params, &n);
+    for (int i = 0; i < nrules; i++) {
+        const gw_param *at = NULL;
+        gw_placement_fault fault = gw_placement_check(&rules[i], params, n, &at);
+        refuse_rule(rf, &rules[i], fault, at, dg);
+    }
+    gw_arena_release(&mem);
+}
+
+gw_status gw_runfile_check_placement(const gw_runfile *rf, const gw_model *m, gw_diags *dg) {
+    int before = dg ? dg->nerrors : 0;
+    GW_ASSERT(dg);
+    if (m->family == GW_FAMILY_RESNET) return GW_OK; /* check_images */
+    check_heads(rf, m, dg);
+    check_experts(rf, m, dg);
+    check_length(rf, m, dg);
+    if (!is_bad(rf, "layout.shard")) check_rules(rf, m, dg);
+    return dg->nerrors > before ? GW_ERR_CONFIG : GW_OK;
+}
+
+// ------------------------------------------------------------------ all of it
+
+static bool is_plain(const gw_runfile *rf) {
+    return rf->layout.tp == 1 && rf->layout.cp == 1 && rf->layout.ep == 1;
+}
+
+/* Any key of the model, or of its lengths, that is bad: its sizes are not to be relied on. */
+static bool sizes_are_bad(const gw_runfile *rf) {
+    bool bad = is_bad(rf, "train.seq_len");
+    for (int i = 0; i < gw_rf_nkeys; i++)
+        bad = bad || (gw_str_starts(gw_rf_keys[i].path, "model.") && rf->marks[i].bad);
+    return bad;
+}
+
+void gw_rf_check_layout(gw_runfile *rf, gw_diags *dg) {
+    if (is_plain(rf)) return;
+    bool images = gw_runfile_has_images(rf);
+    if (images) check_images(rf, dg);
+    check_hybrid(rf, dg);
+    check_expert_ranks(rf, dg);
+    if (images || rf->model.source == GW_RF_PATH || sizes_are_bad(rf)) return;
+    gw_model *m = gw_mem_zalloc(sizeof *m);
+    if (gw_setup_model(rf, m)) (void)!gw_runfile_check_placement(rf, m, dg);
+    gw_mem_free(m);
+}
