@@ -37,8 +37,8 @@ def write_run(work, model, batch, seq, tied):
     """Returns the run file: the same step as torch_peer's, float32."""
     base.write_tokens(work / "tokens", Shape(model, batch, seq))
     text = f"""\
-model: {{family: llama, layers: {model["layers"]}, hidden: {model["hidden"]}, heads: {model["heads"]},
-  kv_heads: {model["kv_heads"]}, ffn: {model["ffn"]}, vocab: {model["vocab"]},
+model: {{family: llama, layers: {model["layers"]}, hidden: {model["hidden"]},
+  heads: {model["heads"]}, kv_heads: {model["kv_heads"]}, ffn: {model["ffn"]}, vocab: {model["vocab"]},
   tie_embeddings: {"true" if tied else "false"}}}
 data: {{train: {json.dumps(str(work / "tokens"))}, tokenizer: bytes}}
 train: {{seq_len: {seq}, global_batch: {batch}, accumulate: 1}}
@@ -51,7 +51,8 @@ checkpoint: {{every: 0}}
 
 
 def tail(log, lines=6):
-    return "\n".join(pathlib.Path(log).read_text(errors="replace").strip().splitlines()[-lines:])
+    text = pathlib.Path(log).read_text(errors="replace").strip()
+    return "\n".join(text.splitlines()[-lines:])
 
 
 def run_ours(options, work, label, ranks, steps, sets):
@@ -89,7 +90,7 @@ def run_torch(options, work, label, script, job):
                               env=dict(os.environ, OMP_NUM_THREADS=str(job["threads"])),
                               preexec_fn=lambda: base.bind(options.cores))
     if done.returncode != 0:
-        raise base.Failed(f"{label} cannot run: {tail(log, 3)}")
+        raise base.Failed(f"{label} cannot run: {tail(log, 1)}")
     notes = json.loads(done.stdout.strip().splitlines()[-1])
     return notes.pop("times")[THROWN:], notes
 
@@ -151,8 +152,10 @@ def show(taken, tokens, peers, reference):
             ratio = medians[best] / medians[name]
             noises = [noise_of(taken[n][0]) for n in (name, best)]
             known = [x for x in noises if x is not None]
-            sure = known and len(known) == 2 and max(known) <= abs(ratio - 1) / 3
-            text += f" {ratio:.2f}x {best}{'' if sure else ' (no verdict: A to A too wide)'}"
+            why = ("A to A is not known from one turn" if len(known) < 2
+                   else "A to A exceeds a third of the margin"
+                   if max(known) > abs(ratio - 1) / 3 else "")
+            text += f" {ratio:.2f}x {best}{f' (no verdict: {why})' if why else ''}"
             ratios[name] = ratio
         print(text)
     return ratios

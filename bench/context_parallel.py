@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One sequence cut over ranks: ring, Ulysses and all-gather by its length, beside PyTorch.
 
-A small llama (2 layers, hidden 256, 4 heads, vocabulary 1,024; float32, AdamW, clipping), one sequence
-a step. On as many ranks, of as many cores together: the three modes, the same model on one rank with
+A small llama (2 layers, hidden 256, 4 heads, vocabulary 1,024; float32, AdamW, clipping), one
+sequence a step. On the same cores: the three modes on several ranks, the model on one rank with
 all cores, PyTorch's context_parallel where it runs on CPUs, and ring attention by hand over
 torch.distributed (Gloo). Bytes are those rank 0 sends in a step, gradients' all-reduce included; of
 the ring by hand only its ring.
@@ -55,20 +55,22 @@ def torch(options, work, name, job):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    p.add_argument("--lengths", default="1024,4096,16384", help="tokens of the sequence")
+    p.add_argument("--lengths", help="tokens of the sequence (default 1024,4096,16384)")
     p.add_argument("--ranks", type=int, default=2)
-    p.add_argument("--steps", type=int, default=5,
+    p.add_argument("--steps", type=int,
                    help="steps that count in a turn, fewer beyond 4096 tokens (default 5)")
-    p.add_argument("--turns", type=int, default=4, help="turns of each program (default 4)")
+    p.add_argument("--turns", type=int, help="turns of each program (default 4)")
     p.add_argument("--quick", action="store_true", help="1024 and 4096 tokens, 2 turns of 3 steps")
     p.add_argument("--no-torch", dest="torch", action="store_false")
     options = p.parse_args()
     if options.quick:
-        options.lengths, options.steps, options.turns = "1024,4096", 3, 2
+        options.lengths = options.lengths or "1024,4096"
+        options.steps, options.turns = options.steps or 3, options.turns or 2
+    options.steps, options.turns = options.steps or 5, options.turns or 4
     options.binary = os.environ.get("GW_BIN", str(axis.HERE.parent / "gradwright"))
     options.python = os.environ.get("GW_BENCH_PYTHON", "python3")
     options.cores, options.broken = axis.begin("context_parallel"), False
-    for seq in (int(s) for s in options.lengths.split(",")):
+    for seq in (int(s) for s in (options.lengths or "1024,4096,16384").split(",")):
         work = pathlib.Path(tempfile.mkdtemp(prefix="gw-context-parallel-"))
         try:
             axis.write_run(work, MODEL, 1, seq, tied=True)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transformer blocks over two ranks: tensor and sequence parallelism, beside PyTorch's.
 
-Llama blocks (hidden 768, 12 heads, feed-forward 2,048; two of them, vocabulary 1,024; float32, AdamW,
-clipping), sequences of 512 tokens. On ranks of as many cores together: tensor parallelism with and without
-sequence parallelism, the same model on one rank with all cores, and torch.distributed.tensor.parallel
-over Gloo in both forms. Bytes are those rank 0 sends in a step.
+Llama blocks (hidden 768, 12 heads, feed-forward 2,048; two of them, vocabulary 1,024; float32,
+AdamW, clipping), sequences of 512 tokens. On the same cores: tensor parallelism with and without
+sequence parallelism, the model on one rank with all cores, and
+torch.distributed.tensor.parallel over Gloo in both forms. Bytes are those rank 0 sends in a step.
 """
 
 import argparse
@@ -46,20 +46,22 @@ def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--batch", type=int, default=2, help="sequences of 512 tokens (default 2)")
     p.add_argument("--ranks", type=int, default=2)
-    p.add_argument("--steps", type=int, default=5, help="steps that count in a turn (default 5)")
-    p.add_argument("--turns", type=int, default=4, help="turns of each program (default 4)")
+    p.add_argument("--steps", type=int, help="steps that count in a turn (default 5)")
+    p.add_argument("--turns", type=int, help="turns of each program (default 4)")
     p.add_argument("--quick", action="store_true", help="2 turns of 3 steps")
     p.add_argument("--no-torch", dest="torch", action="store_false")
     options = p.parse_args()
     if options.quick:
-        options.steps, options.turns = 3, 2
+        options.steps, options.turns = options.steps or 3, options.turns or 2
+    options.steps, options.turns = options.steps or 5, options.turns or 4
     options.binary = os.environ.get("GW_BIN", str(axis.HERE.parent / "gradwright"))
     options.python = os.environ.get("GW_BENCH_PYTHON", "python3")
     options.cores = axis.begin("tensor_parallel")
     work = pathlib.Path(tempfile.mkdtemp(prefix="gw-tensor-parallel-"))
     try:
         axis.write_run(work, MODEL, options.batch, SEQ, tied=False)
-        print(f"{MODEL['layers']} blocks of hidden {MODEL['hidden']}, {options.batch} x {SEQ} tokens")
+        print(f"{MODEL['layers']} blocks of hidden {MODEL['hidden']}, "
+              f"{options.batch} x {SEQ} tokens")
         taken = axis.take_turns(programs(options, work), options.turns, "tensor")
         axis.show(taken, options.batch * SEQ, [f"PyTorch {n}" for n in FORMS],
                   "one rank, all cores")

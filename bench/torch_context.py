@@ -5,17 +5,18 @@
                               "how": "ring"}'
 
 `how` is one of
-  library   torch.distributed.tensor.experimental.context_parallel around the model, as its users write
-            it. Its attention has handlers for the kernels of GPUs only; whether this PyTorch runs it on
-            CPUs is found out here: the loss and the gradients must be those of one rank.
-  ring      ring attention written by hand with torch.distributed's point-to-point calls and the fused
-            attention kernel of CPUs: k and v of the next block travel while the current block is
-            computed, blocks merge by their log-sum-exp, and backward passes the sums of dk and dv on.
+  library   torch.distributed.tensor.experimental.context_parallel around the model, as its users
+            write it. Its attention has handlers for the kernels of GPUs only; whether this PyTorch
+            runs it on CPUs is found out here: loss and gradients must be those of one rank.
+  ring      ring attention written by hand with torch.distributed's point-to-point calls and the
+            fused attention kernel of CPUs: k and v of the next block travel while the current
+            block is computed, blocks merge by their log-sum-exp, and backward passes the sums of
+            dk and dv on.
 
 Both cut in zigzag: rank r has chunks r and 2 C - 1 - r of 2 C. The model is torch_peer's, under
 DistributedDataParallel for the sum of its gradients. Before steps are timed, the loss and the
-gradients over a short sequence are compared with those of the same model on one rank. Prints one JSON
-object: seconds of each step as rank 0 sees them, and bytes that rank 0's ring sends in a step.
+gradients over a short sequence are compared with those of the same model on one rank. Prints one
+JSON object: seconds of each step as rank 0 sees them, and bytes that rank 0's ring sends in a step.
 """
 
 import json
@@ -168,7 +169,8 @@ def local_loss(run, how, mesh, rank, ranks, row, cos, sin, backward):
     cos, sin = cos[: tokens.shape[1]].clone(), sin[: tokens.shape[1]].clone()
     if how == "library":
         from torch.distributed.tensor.experimental import context_parallel
-        with context_parallel(mesh, buffers=[tokens, labels, cos, sin], buffer_seq_dims=[1, 1, 0, 0],
+        with context_parallel(mesh, buffers=[tokens, labels, cos, sin],
+                              buffer_seq_dims=[1, 1, 0, 0],
                               no_restore_buffers={tokens, labels, cos, sin}):
             loss = run(tokens, labels, cos, sin)
             if backward:
@@ -235,7 +237,8 @@ def rank_main(rank, job, meeting):
         times.append(time.perf_counter() - begun)
     if rank == 0:
         print(json.dumps({"times": times, "version": torch.__version__, "ring_bytes": Sent.bytes,
-                          "parameters": sum(p.numel() for p in parameters), "off": off}), flush=True)
+                          "parameters": sum(p.numel() for p in parameters), "off": off}),
+              flush=True)
     dist.barrier()
     dist.destroy_process_group()
 

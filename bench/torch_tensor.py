@@ -4,11 +4,11 @@
     python torch_tensor.py '{"model": {...}, "batch": 1, "seq": 1024, "ranks": 2, "steps": 6,
                              "threads": 1, "sequence_parallel": true}'
 
-A llama of separate modules, parallelised as the library's own guide for large models does: q, k, v,
-gate and up ColwiseParallel, o and down RowwiseParallel, the embedding cut by rows, the head by columns
-under loss_parallel; with sequence parallelism norms are SequenceParallel and each block gathers once
-before attention and once before the feed-forward. AdamW and clipping work on DTensors. Before steps
-are timed, the loss and the gradients are compared with those of the same model on one rank. Prints
+A llama of separate modules, parallelised as the library's own guide for large models does: q, k,
+v, gate and up ColwiseParallel, o and down RowwiseParallel, embedding cut by rows, head by columns
+under loss_parallel; with sequence parallelism norms are SequenceParallel and each block gathers
+once before attention and once before the feed-forward. AdamW works on DTensors. Before steps are
+timed, the loss and the gradients are compared with those of the same model on one rank. Prints
 one JSON object: seconds of each step as rank 0 sees them.
 """
 
@@ -124,6 +124,17 @@ def whole(t):
     return t.full_tensor() if isinstance(t, DTensor) else t
 
 
+def clip(parameters):
+    """The global norm to 1.0. Without sequence parallelism norm gains are plain tensors, which the
+    library's own function refuses beside DTensors: the norms of the two kinds are joined here."""
+    kinds = [[p.grad for p in parameters if isinstance(p, DTensor) == d] for d in (True, False)]
+    norms = [whole(torch.nn.utils.get_total_norm(k, foreach=True)) for k in kinds if k]
+    scale = min(1.0, 1.0 / (float(torch.stack(norms).norm()) + 1e-6))
+    for k in kinds:
+        if k:
+            torch._foreach_mul_(k, scale)
+
+
 def check(model, alone, row):
     loss = cut_loss(model, row)
     want = F.cross_entropy(alone(row[:, :-1]).flatten(0, 1), row[:, 1:].flatten())
@@ -164,7 +175,7 @@ def rank_main(rank, job, meeting):
     for i in range(job["steps"]):
         begun = time.perf_counter()
         loss = cut_loss(model, ids[i % len(ids)])
-        torch_peer.clip(parameters)
+        clip(parameters)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         loss.item()

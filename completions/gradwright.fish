@@ -170,7 +170,7 @@ complete -c gradwright -n '__fish_seen_subcommand_from verify' -F
 complete -c gradwright -n '__fish_seen_subcommand_from plan' -l ranks -s n -x -d 'plan for N ranks: layout.dp auto becomes N'
 complete -c gradwright -n '__fish_seen_subcommand_from plan' -l set -s s -x -a '(__gradwright_set)' -d 'override one key of the run file; repeatable'
 complete -c gradwright -n '__fish_seen_subcommand_from plan' -l memory -s m -x -d 'judge by this much memory, not by this machine\'s'
-complete -c gradwright -n '__fish_seen_subcommand_from plan' -l why -s w -x -a 'tp cp' -d 'what a layout costs, degree by degree: tp or cp'
+complete -c gradwright -n '__fish_seen_subcommand_from plan' -l why -s w -x -a 'tp cp' -d 'what a layout costs, by degree: tp, cp (repeatable)'
 complete -c gradwright -n '__fish_seen_subcommand_from plan' -l hardware -x -d 'with --why: h100, or flops=312e12,link=300GB/s ...'
 complete -c gradwright -n '__fish_seen_subcommand_from plan' -l all -s a -d 'print every table in full'
 complete -c gradwright -n '__fish_seen_subcommand_from plan' -l json -d 'print JSON for machines'

@@ -21,8 +21,8 @@ static const gw_option options[] = {
     GW_OPTION_SET,
     {"memory", 'm', "BYTES", "judge by this much memory, not by this machine's", GW_OPT_BYTES,
      NULL},
-    {"why", 'w', "LAYOUT", "what a layout costs, degree by degree: tp or cp", GW_OPT_STRING,
-     "tp cp"},
+    {"why", 'w', "LAYOUT", "what a layout costs, by degree: tp, cp (repeatable)",
+     GW_OPT_LIST, "tp cp"},
     {"hardware", 0, "SPEC", "with --why: h100, or flops=312e12,link=300GB/s ...", GW_OPT_STRING,
      NULL},
     {"all", 'a', NULL, "print every table in full", GW_OPT_FLAG, NULL},
@@ -172,8 +172,10 @@ static gw_status plan(gw_cli *cli, const gw_target *t) {
     gw_status st = gw_fit_find(&f, &t->setup, &l, memory, cli->diags);
     json_t *why = NULL;
     bool json = gw_cli_flag(cli, "json");
-    if (st == GW_OK && json && gw_cli_given(cli, "why"))
-        st = gw_cli_why_json(cli, t, gw_cli_string(cli, "why", ""), &why);
+    const char *const *topics;
+    int ntopics = gw_cli_list(cli, "why", &topics);
+    for (int i = 0; st == GW_OK && json && i < ntopics; i++)
+        st = gw_cli_why_json(cli, t, topics[i], &why);
     if (st == GW_OK && json) print_json(t, &l, &f, limit, why, cli->out);
     if (st == GW_OK && !json) st = print_text(cli, t, &l, &f, limit);
     json_decref(why);
@@ -181,12 +183,28 @@ static gw_status plan(gw_cli *cli, const gw_target *t) {
     return st;
 }
 
+/* A stated machine that nothing of the output is about is a mistake. */
+static gw_status check_hardware(gw_cli *cli, const gw_target *t) {
+    const gw_rf_layout *l = &t->rf.layout;
+    bool page = !gw_cli_flag(cli, "json") && (l->tp > 1 || l->cp > 1);
+    if (!gw_cli_given(cli, "hardware") || gw_cli_given(cli, "why") || page) return GW_OK;
+    return gw_cli_usage_error(cli, "--hardware is the machine of an explanation, and none is "
+                                   "asked for: give --why tp or --why cp with it");
+}
+
+static gw_status explain_or_plan(gw_cli *cli, const gw_target *t) {
+    const char *const *topics;
+    int n = gw_cli_list(cli, "why", &topics);
+    GW_TRY(check_hardware(cli, t));
+    if (n == 0 || gw_cli_flag(cli, "json")) return plan(cli, t);
+    for (int i = 0; i < n; i++) GW_TRY(gw_cli_print_why(cli, t, topics[i]));
+    return GW_OK;
+}
+
 static gw_status run(gw_cli *cli) {
     gw_target t;
     GW_TRY(gw_target_init(&t, cli, cli->args[0]));
-    bool explains = gw_cli_given(cli, "why") && !gw_cli_flag(cli, "json");
-    gw_status st =
-        explains ? gw_cli_print_why(cli, &t, gw_cli_string(cli, "why", "")) : plan(cli, &t);
+    gw_status st = explain_or_plan(cli, &t);
     gw_target_release(&t);
     return st;
 }

@@ -127,13 +127,13 @@ static json_t *fit_json(const gw_target *t, int64_t memory) {
 
 /* ---- either ---- */
 
-/* Prints, or, out not NULL, gives JSON. */
+/* Prints, or, out not NULL, adds to the JSON object *out. */
 static gw_status tensor(gw_cli *cli, const gw_target *t, const gw_block_input *in,
                         const gw_hardware *hw, json_t **out) {
     gw_why_tp *w = gw_arena_new(cli->arena, gw_why_tp, 1);
     GW_TRY(gw_why_tp_init(w, in, hw, t->rf.layout.tp, cli->diags));
     if (out)
-        *out = json_pack("{s:o}", "tp", gw_why_tp_json(w));
+        json_object_set_new(*out, "tp", gw_why_tp_json(w));
     else
         gw_why_tp_print(w, cli->out);
     return GW_OK;
@@ -146,7 +146,7 @@ static gw_status context(gw_cli *cli, const gw_target *t, const gw_block_input *
     int64_t memory = gw_cli_int(cli, "memory", 0);
     GW_TRY(gw_why_cp_init(w, in, hw, &run, cli->diags));
     if (out) {
-        *out = json_pack("{s:o}", "cp", gw_why_cp_json(w));
+        json_object_set_new(*out, "cp", gw_why_cp_json(w));
         if (memory > 0) json_object_set_new(*out, "fits", fit_json(t, memory));
         return GW_OK;
     }
@@ -170,5 +170,6 @@ gw_status gw_cli_print_why(gw_cli *cli, const gw_target *t, const char *topic) {
 }
 
 gw_status gw_cli_why_json(gw_cli *cli, const gw_target *t, const char *topic, json_t **out) {
+    if (!*out) *out = json_object();
     return explain(cli, t, topic, out);
 }

@@ -199,6 +199,11 @@ static gw_status find_algorithm(const gw_coll *k, const gw_coll_machine *m,
     if (!name || !name[0]) name = gw_coll_choose(k, m, NULL, 0, NULL);
     const gw_algorithm *a = gw_algorithm_find(name);
     *out = a;
+    if (!name)
+        return GW_FAIL(dg, GW_ERR_CONFIG, "coll-algorithm",
+                       "no algorithm does the %s of %s, %s over wire %s",
+                       gw_coll_kind_name(k->kind), k->scope ? k->scope : "?",
+                       gw_dtype_name(k->dtype), gw_wire_name(k->wire));
     if (!a)
         return GW_FAIL(dg, GW_ERR_CONFIG, "coll-algorithm", "there is no collective algorithm '%s'",
                        name);
@@ -227,7 +232,10 @@ gw_status gw_coll_run(gw_comm *c, const gw_coll *k, void *scratch, int threads, 
 }
 
 gw_comm_counts gw_comm_counted(const gw_comm *c, gw_coll_kind k) { return c->counts[k]; }
-void gw_comm_counts_reset(gw_comm *c) { memset(c->counts, 0, sizeof c->counts); }
+void gw_comm_counts_reset(gw_comm *c) {
+    memset(c->counts, 0, sizeof c->counts);
+    c->exchanged = (gw_comm_counts){0};
+}
 
 /* ------------------------------------------------------------------------------ passed on */
 

@@ -36,6 +36,7 @@ struct gw_comm {
     uint64_t *host; /* [ranks][GW_COMM_HOST_VALUES] */
     gw_comm_text texts[GW_COMM_TEXTS];
     gw_comm_counts counts[GW_COLL_KIND_COUNT];
+    gw_comm_counts exchanged; /* of the all-to-alls, those of comm/exchange.h */
 };
 
 /* The group of a mask; size is only looked at when there is no mesh. */

@@ -183,14 +183,19 @@ static clock_at clock_now(const gw_comm *c) {
     return (clock_at){gw_clock_ns(), c->t->ops->waited_ns(c->t)};
 }
 
-static void count(gw_comm *c, gw_coll_kind kind, clock_at at, int64_t payload, int64_t moved) {
-    gw_comm_counts *n = &c->counts[kind];
-    n->calls++;
-    n->payload += payload;
-    n->moved += moved;
-    n->ns += gw_clock_ns() - at.start;
-    n->wait_ns += c->t->ops->waited_ns(c->t) - at.waited;
+static void count(gw_comm *c, clock_at at, int64_t payload, int64_t moved) {
+    gw_comm_counts *to[] = {&c->counts[GW_COLL_ALL_TO_ALL], &c->exchanged};
+    int64_t ns = gw_clock_ns() - at.start, wait_ns = c->t->ops->waited_ns(c->t) - at.waited;
+    for (size_t i = 0; i < GW_COUNT(to); i++) {
+        to[i]->calls++;
+        to[i]->payload += payload;
+        to[i]->moved += moved;
+        to[i]->ns += ns;
+        to[i]->wait_ns += wait_ns;
+    }
 }
+
+gw_comm_counts gw_comm_exchanged(const gw_comm *c) { return c->exchanged; }
 
 gw_status gw_comm_exchange(gw_comm *c, const gw_exchange *x, void *scratch, gw_diags *dg) {
     gw_comm_group *g = gw_comm_group_of(c, x->axes, x->size);
@@ -215,7 +220,7 @@ gw_status gw_comm_exchange(gw_comm *c, const gw_exchange *x, void *scratch, gw_d
         GW_TRY(two ? two_levels(&j, per_host) : pairwise(&j));
     }
     if (x->size > 1) c->t->ops->end(c->t, &g->g);
-    count(c, GW_COLL_ALL_TO_ALL, at, gw_exchange_traffic(x, per_host, g->g.me).payload, sent);
+    count(c, at, gw_exchange_traffic(x, per_host, g->g.me).payload, sent);
     return GW_OK;
 }
 
@@ -234,6 +239,6 @@ gw_status gw_comm_exchange_counts(gw_comm *c, uint32_t axes, int64_t size, const
                                    bytes, dg));
     }
     c->t->ops->end(c->t, &g->g);
-    count(c, GW_COLL_ALL_TO_ALL, at, (size - 1) * bytes, (size - 1) * bytes);
+    count(c, at, (size - 1) * bytes, (size - 1) * bytes);
     return GW_OK;
 }

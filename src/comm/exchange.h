@@ -45,4 +45,8 @@ GW_WARN_UNUSED gw_status gw_comm_exchange_counts(gw_comm *c, uint32_t axes, int6
                                                  const int64_t *mine, int64_t n, int64_t *all,
                                                  const char *scope, gw_diags *dg);
 
+/* What exchanges of rows and of their counts have sent: the part of gw_comm_counted's all-to-alls
+ * that no type tells. */
+gw_comm_counts gw_comm_exchanged(const gw_comm *c);
+
 #endif

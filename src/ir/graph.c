@@ -10,7 +10,9 @@
 // Sizes are local: gw_type_local_* applies the placement for one rank. On a mesh without axes local
 // and global are the same. A dimension sharded on several sub-axes is cut once, by their product,
 // with the part number formed major axis first; nested cutting would give other borders for sizes
-// that do not divide.
+// that do not divide. Where it has an outer cut it is cut twice: the outer parts are lists of
+// elements, zigzags perhaps, and the rest of its sub-axes cut these in chunks. gw_held_* goes
+// through what all cuts leave to a rank, flat parts included.
 #include "ir/graph.h"
 
 #include <stdio.h>

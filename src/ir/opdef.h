@@ -51,7 +51,7 @@ typedef struct gw_factor {
     gw_factor_kind kind;
     int8_t in_dim[GW_MAX_IN]; /* dimension index in each input, -1 = absent */
     int8_t out_dim[GW_MAX_OUT];
-    char with[8]; /* "" or the factor this one groups (kv heads: query heads): cut together */
+    char with[8];  /* "" or the factor this one groups (kv heads: query heads): cut together */
     int64_t block; /* 0, or: an operand may hold it in blocks of so many, one number for each (the
                       scales of eight-bit floats); cuts never go through one */
 } gw_factor;
@@ -209,10 +209,12 @@ typedef struct gw_opdef {
     uint16_t linear_in; /* bit mask of inputs: a partial sum there, and in no other input, makes the
                            outputs partial sums (a product, a rotation); GW_OP_LINEAR says it of all
                            inputs together */
-    int nin, nout;      /* nin counts optional inputs */
-    int noptional;      /* trailing inputs that may be absent, accumulators included */
-    int nacc; /* the last nacc inputs are optional accumulators (same type as, and tied to,
-                 the last nacc outputs, in order): out = acc + result */
+    uint16_t joins_in; /* inputs that are added to what is summed (a bias): where a cut factor makes
+                          that a partial sum, they stand on one rank */
+    int nin, nout;     /* nin counts optional inputs */
+    int noptional;     /* trailing inputs that may be absent, accumulators included */
+    int nacc;          /* the last nacc inputs are optional accumulators (same type as, and tied to,
+                          the last nacc outputs, in order): out = acc + result */
     int8_t ties[GW_MAX_OUT];      /* output i takes over input ties[i]; -1 = fresh */
     uint16_t reads_in, reads_out; /* bit masks: what backward reads of inputs and outputs */
     int nattrs;

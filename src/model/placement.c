@@ -82,33 +82,40 @@ static const char *dims_text(const gw_type *t, gw_arena *a) {
     return text;
 }
 
-static void add_sizes(gw_placement_line *l, const gw_param *p, int64_t tp) {
-    int i = *l->cut ? gw_type_find(&p->type, l->cut) : -1;
-    if (i < 0) return;
-    int64_t size = p->type.dims[i].size, each = (size + tp - 1) / tp;
+static void add_sizes(gw_placement_line *l, const gw_param *p, const gw_placement_cuts *cuts) {
+    bool kv = gw_str_eq(l->cut, "g");
+    if (cuts->experts > 0 && gw_type_find(&p->type, "e") >= 0) l->cut = "e";
+    int64_t parts = kv ? cuts->kv : cuts->tp, in_tp = parts;
+    if (gw_str_eq(l->cut, "e")) parts = cuts->experts, in_tp = cuts->experts_in_tp;
+    int i = *l->cut && parts > 1 ? gw_type_find(&p->type, l->cut) : -1;
+    l->copies = i < 0 ? cuts->tp : cuts->tp / in_tp;
+    if (i < 0) {
+        l->cut = "";
+        return;
+    }
+    int64_t size = p->type.dims[i].size, each = (size + parts - 1) / parts;
     int64_t full = each > 0 ? size / each : 0, rest = size - full * each;
     l->most = each;
-    l->least = full == tp ? each : rest;
-    l->empty = tp - full - (rest > 0);
+    l->least = full == parts ? each : rest;
+    l->empty = (parts - full - (rest > 0)) * l->copies;
 }
 
 void gw_placement_lines(const gw_param *params, int n, const gw_placement_rule *rules, int nrules,
-                        int64_t tp, gw_arena *a, gw_placement_line **out, int *nlines) {
+                        const gw_placement_cuts *cuts, gw_arena *a, gw_placement_line **out,
+                        int *nlines) {
     gw_placement_line *all = gw_arena_new(a, gw_placement_line, n + 1);
     int count = 0;
     for (int i = 0; i < n; i++) {
         gw_placement_line l = {.names = without_numbers(params[i].name, a),
                                .dims = dims_text(&params[i].type, a),
                                .cut = gw_placement_of(&params[i], rules, nrules)};
+        add_sizes(&l, &params[i], cuts);
         int k = count;
         while (k-- > 0)
             if (gw_str_eq(all[k].names, l.names) && gw_str_eq(all[k].dims, l.dims) &&
                 gw_str_eq(all[k].cut, l.cut))
                 break;
-        if (k < 0) {
-            add_sizes(&l, &params[i], tp);
-            all[k = count++] = l;
-        }
+        if (k < 0) all[k = count++] = l;
         all[k].count++;
     }
     *out = all;

@@ -42,9 +42,19 @@ typedef struct gw_placement_line {
     const char *cut;            /* "h", or "" */
     int64_t count;              /* parameters */
     int64_t most, least, empty; /* of the dimension on a rank; ranks that hold none of it */
+    int64_t copies;             /* tensor-parallel ranks that hold the same part; tp: whole */
 } gw_placement_line;
-/* Over `tp` ranks, in the order of the parameters. */
+
+/* Over how many ranks dimensions are cut. */
+typedef struct gw_placement_cuts {
+    int64_t tp;            /* ranks */
+    int64_t kv;            /* of these, those that kv heads are cut over (gw_layout_kv_ranks) */
+    int64_t experts;       /* expert-parallel ranks where they are ranks of tp too, else 0: then
+                              experts are cut, and nothing within one */
+    int64_t experts_in_tp; /* how many parts of them the ranks of tp have */
+} gw_placement_cuts;
+/* In the order of the parameters. */
 void gw_placement_lines(const gw_param *params, int n, const gw_placement_rule *rules, int nrules,
-                        int64_t tp, gw_arena *a, gw_placement_line **out, int *nlines);
+                        const gw_placement_cuts *cuts, gw_arena *a, gw_placement_line **out, int *nlines);
 
 #endif

@@ -354,6 +354,7 @@ const gw_opdef gw_opdef_fp8_matmul = {
     .signature = "",
     .traits = 0,
     .linear_in = 0,
+    .joins_in = 1u << EXTRA,
     .nin = 5,
     .nout = 1,
     .noptional = 1,

@@ -121,6 +121,9 @@ typedef struct gw_compile_report {
  * cp_ulysses that no product of sub-axes makes. */
 GW_WARN_UNUSED gw_status gw_layout_axes(gw_axes *a, const gw_mesh *m, const gw_layout_opts *l,
                                         gw_diags *dg);
+/* Over how many of `tp` ranks `groups` kv heads are cut, so that each of them finds those of its
+ * part of the query heads: a divisor of tp. The other ranks hold copies. */
+int64_t gw_layout_kv_ranks(int64_t tp, int64_t heads, int64_t groups);
 
 /* Pass names in order; NULL past the end. */
 const char *gw_pass_name(int i);

@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "base/panic.h" /* GW_ASSERT */
+#include "base/str.h"   /* gw_str */
 #include "pass/pass.h"
 
 /* Rates that only order the candidates: FLOP/s and bytes/s of a machine with 100 FLOPs to a byte.
@@ -184,21 +185,36 @@ static bool named(const gw_recompute_opts *o, const char *name) {
     return false;
 }
 
+/* Says which ops could have been named. */
+static void hint_names(const gw_graph *g, const bool *can, gw_diag *d, gw_diags *dg) {
+    gw_str all = {0};
+    bool seen[256] = {false};
+    for (int64_t k = 0; k < g->ops.count; k++) {
+        const gw_op *o = &g->ops.items[k];
+        if (!can[k] || o->code >= GW_COUNT(seen) || seen[o->code]) continue;
+        seen[o->code] = true;
+        gw_str_printf(&all, "%s%s", all.len ? ", " : "", gw_op_def(g, o)->name);
+    }
+    gw_diag_hint(dg, d, "in a layer of this model: %s", all.len ? gw_str_c(&all) : "none");
+    gw_str_release(&all);
+}
+
 static gw_status check_names(const gw_graph *g, const gw_recompute_opts *o, const bool *can,
                              gw_diags *dg) {
     for (int i = 0; i < o->nops; i++) {
         int code = gw_optable_find(g->table, o->ops[i]);
-        if (code < 0)
-            return GW_FAIL(dg, GW_ERR_CONFIG, "recompute-op", "recompute.ops: no op is called '%s'",
-                           o->ops[i]);
         bool found = false;
         for (int64_t k = 0; k < g->ops.count && !found; k++)
             found = can[k] && g->ops.items[k].code == code;
-        if (!found)
-            return GW_FAIL(dg, GW_ERR_CONFIG, "recompute-op",
-                           "recompute.ops: '%s' does not occur inside a layer of this model, or "
-                           "only as a layer's output, which is always kept",
-                           o->ops[i]);
+        if (found) continue;
+        gw_diag *d = gw_diag_add(
+            dg, GW_ERROR, GW_ERR_CONFIG, "recompute-op", (gw_where){0},
+            code < 0 ? "recompute.ops: no op is called '%s'"
+                     : "recompute.ops: '%s' does not occur inside a layer of this model, or only "
+                       "as a layer's output, which is always kept",
+            o->ops[i]);
+        hint_names(g, can, d, dg);
+        return GW_ERR_CONFIG;
     }
     return GW_OK;
 }

@@ -2,9 +2,11 @@
 // Placements: every value gets one, and where a use needs another than the definition has, a
 // conversion is inserted. Nothing before this pass knows that there are ranks.
 //
-// Leaves begin it. Samples (dimension b) are cut over all data-parallel sub-axes. A parameter's
-// home is whole on every rank, or, as layout.zero says, the flattened tensor in balanced parts over
-// the sub-axes of group `dp` (what is in group `dp_replicate` holds copies):
+// Leaves begin it. Samples (dimension b) are cut over the data-parallel sub-axes, tokens (s) over
+// cp, one dimension of each parameter over tp and experts over ep (shard_axes.c). What these cuts
+// leave of a parameter is its home on every rank, or, as layout.zero says, that part flattened and
+// cut again in balanced parts over the sub-axes of `dp` and `cp` that do not cut it already (what
+// is in group `dp_replicate` holds copies):
 //
 //   zero   weights                 gradients        optimizer state   comes out as
 //   0      R                       R                R                 all-reduce of gradients
@@ -14,10 +16,9 @@
 //   3      flat, gathered at use   flat             flat              all-gathers in forward,
 //                                                                     again in backward
 //
-// Then each op in order: its inputs are converted to what it can work on, and its outputs follow
-// from its factor signature: a factor that is cut passes to the outputs that have it and makes a
-// partial sum, P, of those that lack it. P travels through linear ops; anything else asks for the
-// conversion first. A gradient is converted where it is finished, so that reduction can overlap
+// Then each op in order, by its own shard rule or by its signature (shard_rule.c): inputs are
+// converted to what it can work on, outputs get their placements. A gradient is converted to the
+// cuts of its home where it is finished, so that reduction can overlap
 // what is left of backward; with several micro-batches that is a step-rate op inside the loop,
 // which runs in the last iteration. With layout.reduce_each it is converted in every micro-batch,
 // before it is added.
@@ -271,6 +272,21 @@ static gw_vid whole_for(gw_sharder *s, gw_vid v, const gw_op *o) {
 
 /* ---- one op ---- */
 
+/* Gradient x of source value v with the cuts of its home's dimensions: an op that must have them
+ * whole (a norm's gain cut by layout.shard) makes it so. */
+static gw_vid cut_home(gw_sharder *s, gw_vid v, gw_vid x) {
+    gw_type t = *gw_type_of(s->dst, x);
+    if (s->home[v] == GW_NONE || t.flat) return x;
+    gw_type home = cut_like_param(s, s->home[v], gw_type_of(s->src, v));
+    bool same = true;
+    for (int i = 0; i < t.ndim; i++) {
+        same = same && gw_dim_same_cut(&t.dims[i], &home.dims[i]);
+        t.dims[i] = home.dims[i];
+    }
+    t.psum &= ~gw_type_cut_axes(&home);
+    return same ? x : gw_convert(&s->b, x, &t);
+}
+
 /* The weights that an optimizer steps (or a copy of them, to undo it), or a gradient that is whole:
  * a view of this rank's part is enough. */
 static bool wants_part(const gw_sharder *s, const gw_op *o, int k) {
@@ -292,11 +308,16 @@ static gw_vid take_input(gw_sharder *s, const gw_op *o, int k) {
     if (wants_part(s, o, k) && !t.flat) {
         gw_type part = t;
         make_flat(s, &part);
-        if (part.flat) return s->map[v] = conversion(s, "slice", x, &part, 0, true);
+        /* A view, unless the whole is of another rate: a gradient that no rank shares. */
+        bool view = s->dst->values.items[gw_value_root(s->dst, x)].rate == o->rate;
+        if (part.flat) return s->map[v] = conversion(s, "slice", x, &part, 0, view);
     }
     if (gw_op_is(s->src, o, "accumulate") && k == 0) {
-        const gw_type *acc = gw_type_of(s->dst, s->map[gw_op_in(s->src, o, 1)]);
-        if ((t.psum & ~acc->psum) || t.flat != acc->flat) {
+        x = cut_home(s, v, x);
+        if (s->b.status != GW_OK) return x;
+        const gw_type now = *gw_type_of(s->dst, x),
+                      *acc = gw_type_of(s->dst, s->map[gw_op_in(s->src, o, 1)]);
+        if ((now.psum & ~acc->psum) || now.flat != acc->flat) {
             s->dst->values.items[x].cause = GW_CAUSE_COMMUNICATION;
             return reduce(s, x, acc->flat, acc->psum, s->opts->layout.gradient_wire, false);
         }
@@ -363,13 +384,16 @@ static void move_name(gw_graph *g, gw_vid from, gw_vid to) {
 /* Converts output v of op o, now finished, to its home. */
 static void finish(gw_sharder *s, const gw_op *o, gw_vid v) {
     gw_vid x = s->map[v];
-    gw_type t = *gw_type_of(s->dst, x);
-    if (!t.psum) return;
+    if (!gw_type_of(s->dst, x)->psum) return;
     bool last_only = o->rate == GW_RATE_MB && s->src->micro_batches > 1 &&
                      s->dst->values.items[gw_value_root(s->dst, x)].rate == GW_RATE_STEP;
     set_frame(s, o, (gw_phase)o->phase, last_only ? GW_RATE_STEP : (gw_rate)o->rate);
     int zero = s->opts->layout.zero;
     bool gradient = s->gradient[v];
+    gw_vid made = x;
+    x = s->map[v] = cut_home(s, v, x);
+    if (s->b.status != GW_OK) return;
+    const gw_type t = *gw_type_of(s->dst, x);
     gw_type home = t;
     make_flat(s, &home);
     bool flat = gradient && zero >= 1 && home.flat;
@@ -379,7 +403,7 @@ static void finish(gw_sharder *s, const gw_op *o, gw_vid v) {
     gw_vid y = reduce(s, x, flat, 0, gradient ? s->opts->layout.gradient_wire : 0, zero == 1);
     for (gw_vid u = y; gradient && u != GW_NONE && u != x; u = s->dst->values.items[u].tie)
         s->dst->values.items[u].cause = GW_CAUSE_GRADIENTS;
-    move_name(s->dst, x, y);
+    move_name(s->dst, made, y);
     s->map[v] = y;
 }
 
@@ -454,6 +478,10 @@ static gw_status apply_rule(gw_sharder *s, const gw_op *o, gw_arena *mem, gw_dia
         gw_vid v = gw_op_out(s->src, o, k);
         if (s->home[v] == GW_NONE || o->rate == GW_RATE_STEP) continue;
         homes[k] = cut_like_param(s, s->home[v], gw_type_of(s->src, v));
+        int acc = gw_op_accumulator(s->src, o, k); /* what was added before decides */
+        gw_vid a = acc < 0 || gw_op_in(s->src, o, acc) == GW_NONE ? GW_NONE : s->op.in[acc];
+        bool open = a == GW_NONE || ((int64_t)a < s->settled.count && !s->settled.items[a]);
+        if (!open && !gw_type_of(s->dst, a)->flat) homes[k] = *gw_type_of(s->dst, a);
         want[k] = &homes[k];
     }
     s->op = (gw_sharding){.b = &s->b,

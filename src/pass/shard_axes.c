@@ -103,16 +103,26 @@ static bool covers(int64_t heads, int64_t groups, int64_t parts, int64_t kv_part
     return true;
 }
 
-static void order_tp(gw_sharder *s) {
-    const gw_mesh *m = &s->src->mesh;
-    int64_t heads = size_of(s->src, "h"), groups = size_of(s->src, "g");
-    int64_t parts = gw_mesh_size(m, s->axes.tp), most = 1;
+/* The sub-axes of `tp` that kv heads are cut on. */
+static uint32_t kv_axes(const gw_mesh *m, uint32_t tp, int64_t heads, int64_t groups) {
+    int64_t parts = gw_mesh_size(m, tp), most = 1;
     uint32_t kv = 0;
-    for (uint32_t sub = s->axes.tp; sub && groups > 0 && heads % groups == 0;
-         sub = (sub - 1) & s->axes.tp) {
+    for (uint32_t sub = tp; sub && groups > 0 && heads % groups == 0; sub = (sub - 1) & tp) {
         int64_t n = gw_mesh_size(m, sub);
         if (n > most && covers(heads, groups, parts, n)) most = n, kv = sub;
     }
+    return kv;
+}
+
+int64_t gw_layout_kv_ranks(int64_t tp, int64_t heads, int64_t groups) {
+    gw_mesh m = {0};
+    (void)gw_mesh_add(&m, "tp", (int32_t)tp);
+    return gw_mesh_size(&m, kv_axes(&m, gw_mesh_group(&m, "tp"), heads, groups));
+}
+
+static void order_tp(gw_sharder *s) {
+    const gw_mesh *m = &s->src->mesh;
+    uint32_t kv = kv_axes(m, s->axes.tp, size_of(s->src, "h"), size_of(s->src, "g"));
     gw_dim_cut(&s->tp, kv, m);
     s->kv = s->tp.naxes;
     gw_dim_cut(&s->tp, s->axes.tp & ~kv, m);

@@ -149,6 +149,21 @@ static void decide(const gw_sharder *s, plan *p, int f) {
     }
 }
 
+/* Where an operand holds one element for a block of the factor's (scales), a cut must not go
+ * through a block: the factor is whole then. */
+static void keep_blocks(const gw_sharder *s, plan *p, int f) {
+    const gw_factor *x = &p->sig.factors[f];
+    bool blocked = false;
+    for (int k = 0; k < s->op.nin && k < GW_MAX_IN; k++)
+        blocked = blocked || (reads(s, k) && x->in_dim[k] >= 0 &&
+                              gw_type_of(s->dst, s->op.in[k])->dims[x->in_dim[k]].size != x->size);
+    int64_t parts = gw_mesh_size(&s->src->mesh, gw_dim_axes(&p->cut[f]));
+    if (!x->block || !blocked || parts == 1) return;
+    if (x->size % (parts * x->block) == 0) return;
+    memset(&p->cut[f], 0, sizeof p->cut[f]);
+    p->by[f] = BY_WEIGHT;
+}
+
 /* Is one a factor that groups the other? They are cut together. */
 static bool partners(const gw_factor *a, const gw_factor *b) {
     return (a->with[0] && strncmp(a->with, b->name, sizeof a->with) == 0) ||
@@ -237,7 +252,10 @@ static void plan_op(gw_sharder *s, plan *p) {
     p->travels = 0;
     p->through = -1;
     def->sign(s->src, s->op.op, &p->sig);
-    for (int f = 0; f < p->sig.nfactors; f++) decide(s, p, f);
+    for (int f = 0; f < p->sig.nfactors; f++) {
+        decide(s, p, f);
+        keep_blocks(s, p, f);
+    }
     settle_conflicts(p);
     bool all = (def->traits & GW_OP_LINEAR) && linear_travels(s, p);
     if (!all) one_travels(s, p);
@@ -245,6 +263,19 @@ static void plan_op(gw_sharder *s, plan *p) {
 }
 
 /* ---- inputs and outputs ---- */
+
+/* Sub-axes over which the op itself sums: of cut factors that are in no output. */
+static uint32_t summed(const plan *p) {
+    uint32_t mask = 0;
+    for (int f = 0; f < p->sig.nfactors; f++) {
+        bool kept = p->sig.factors[f].out_dim[0] >= 0;
+        for (int h = 0; h < p->sig.nfactors; h++)
+            kept = kept || (p->sig.factors[h].out_dim[0] >= 0 &&
+                            partners(&p->sig.factors[f], &p->sig.factors[h]));
+        if (!kept) mask |= gw_dim_axes(&p->cut[f]);
+    }
+    return mask;
+}
 
 static gw_vid input_for(gw_sharder *s, const plan *p, int k) {
     gw_vid v = s->op.in[k];
@@ -258,7 +289,8 @@ static gw_vid input_for(gw_sharder *s, const plan *p, int k) {
         t.dims[i] = d;
     }
     bool travels = p->travels && (p->through < 0 || p->through == k);
-    t.psum = travels ? p->travels : 0;
+    bool joins = gw_op_def(s->src, s->op.op)->joins_in >> k & 1u;
+    t.psum = travels ? p->travels : joins ? summed(p) : 0;
     t.pmax = 0;
     return gw_shard_convert(&s->op, v, &t);
 }

@@ -212,6 +212,14 @@ static json_t *flops_json(const gw_ledger *l) {
     for (int p = 0; p < GW_PHASE_COUNT; p++)
         put_real(phases, gw_phase_name((gw_phase)p), f->by_phase[p]);
     put(o, "by_phase", phases);
+    double experts = f->experts_by_phase[GW_PHASE_F], back = 0;
+    for (int p = 0; p < GW_PHASE_COUNT; p++) back += p == GW_PHASE_F ? 0 : f->experts_by_phase[p];
+    if (experts > 0) {
+        json_t *e = json_object();
+        put_real(e, "forward", experts);
+        put_real(e, "backward", back);
+        put(o, "experts", e);
+    }
     put_real(conventions, "6N", f->n6);
     put_real(conventions, "6N+6Lhs", f->n6_causal);
     put_real(conventions, "6N+12Lhs", f->n6_full);
@@ -247,6 +255,7 @@ static json_t *wire_json(const gw_ledger *l) {
         put_int(w, "ranks", x->ranks);
         put_text(w, "wire", x->wire);
         put_text(w, "algorithm", x->algorithm);
+        put(w, "at_even_load", json_boolean(x->at_even_load));
         put_int(w, "count", x->count);
         put_int(w, "payload_bytes", x->payload_bytes);
         put_int(w, "moved_bytes", x->moved_bytes);

@@ -96,6 +96,9 @@ typedef struct gw_ledger_wire {
     const char *algorithm;
     int64_t ranks, count, payload_bytes, moved_bytes;
     double seconds; /* predicted, one after another */
+    /* Rows of experts: the data decides how many, and all figures are those of an even load. Their
+     * algorithm is "exchange" (comm/exchange.h), which has no candidates. */
+    bool at_even_load;
     /* How the algorithm of the largest of them was chosen. */
     int64_t largest_bytes; /* of its data */
     gw_coll_candidate candidates[GW_LEDGER_CANDIDATES];
@@ -110,6 +113,7 @@ typedef struct gw_ledger_flops {
     double hardware_full_attention;
     double recompute; /* the part of hardware that forward has done before */
     double by_phase[GW_PHASE_COUNT];
+    double experts_by_phase[GW_PHASE_COUNT]; /* the part of it in products of routed experts */
     /* Published conventions, N with lookup tables, h = heads x head size: 6 N; + 6 L h s; + 12 L h
      * s. */
     double n6, n6_causal, n6_full;

@@ -13,8 +13,9 @@
 
 #include <string.h>
 
-#include "base/hash.h"     /* gw_hash64 */
-#include "run/exec_comm.h" /* gw_exec_scratch */
+#include "base/hash.h"        /* gw_hash64 */
+#include "run/exec_comm.h"    /* gw_exec_scratch */
+#include "run/exec_experts.h" /* gw_experts_ep_kernel */
 
 void gw_memo_init(gw_memo *m, const gw_machine *machine) {
     memset(m, 0, sizeof *m);
@@ -62,8 +63,14 @@ gw_choice gw_memo_choose(gw_memo *m, const gw_graph *g, const gw_op *o) {
     uint64_t key = question(g, o);
     uint32_t at = 0;
     if (gw_imap_find(&m->index, key, &at)) return m->choices.items[at];
-    gw_choice c = {.kernel = gw_kernel_choose(g, o, &m->machine)};
-    c.workspace_bytes = c.kernel->workspace(g, o, &m->machine);
+    gw_choice c = {0};
+    if (gw_op_is_experts_ep(g, o)) {
+        c.kernel = gw_experts_ep_kernel(&m->machine);
+        c.workspace_bytes = gw_experts_ep_workspace(g, o, &m->comm);
+    } else {
+        c.kernel = gw_kernel_choose(g, o, &m->machine);
+        c.workspace_bytes = c.kernel->workspace(g, o, &m->machine);
+    }
     gw_imap_put(&m->index, key, (uint32_t)m->choices.count);
     gw_vec_push(&m->choices, c);
     return c;

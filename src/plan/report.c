@@ -239,6 +239,16 @@ static void print_activations(const gw_ledger *l, bool all, FILE *out) {
     print_layers(l, out);
 }
 
+/* What a ring keeps of attention is one accumulator, written block after block: no op makes it that
+ * backward could run again. */
+static void print_rings(const gw_ledger *l, FILE *out) {
+    int64_t i = 0;
+    while (i < l->nops && strcmp(l->op_name[i], "attention_part") != 0) i++;
+    if (i == l->nops) return;
+    fprintf(out, "  ring attention keeps its output and log-sum-exp, nothing of size s x s; "
+                 "recompute.policy selective has no effect on it\n");
+}
+
 static void print_waterfall(const gw_ledger *l, bool all, FILE *out) {
     int64_t ops[160];
     int n = gw_ledger_sample(l, all ? (int)GW_COUNT(ops) : WATERFALL_ROWS, ops);
@@ -293,12 +303,21 @@ static void print_flops(const gw_ledger *l, FILE *out) {
         gw_table_row(t, "model, full attention", FLOPS(f->model_full_attention),
                      "the other usual convention");
     gw_table_row(t, "hardware", FLOPS(f->hardware), "the sum over the program's ops");
+    double back = 0;
     for (int p = 0; p < GW_PHASE_COUNT; p++) {
         static const char *const what[] = {"  forward", "  backward, to activations",
-                                           "  backward, to weights", "  head, both ways",
+                                           "  backward, to weights", "  head and norms, both ways",
                                            "  optimizer and frame"};
-        if (f->by_phase[p] > 0) gw_table_row(t, what[p], FLOPS(f->by_phase[p]), "");
+        double rest = f->by_phase[p] - f->experts_by_phase[p];
+        if (rest > 0) gw_table_row(t, what[p], FLOPS(rest), "");
+        back += p == GW_PHASE_F ? 0 : f->experts_by_phase[p];
     }
+    if (f->experts_by_phase[GW_PHASE_F] > 0)
+        gw_table_row(t, "  experts, forward", FLOPS(f->experts_by_phase[GW_PHASE_F]),
+                     "at even load");
+    if (back > 0)
+        gw_table_row(t, "  experts, backward", FLOPS(back),
+                     "hidden activations made again, both gradients");
     char again[96];
     snprintf(again, sizeof again, "%lld ops run again: %+.1f %% of the work without it",
              (long long)l->recomputed_ops, 100.0 * f->recompute / (f->hardware - f->recompute));
@@ -375,7 +394,8 @@ static void print_wire(const gw_ledger *l, bool verbose, FILE *out) {
     for (int i = 0; i < l->nwire; i++) {
         const gw_ledger_wire *w = &l->wire[i];
         gw_table_row(t, w->collective, w->axis, TEXT("%lld", (long long)w->ranks), w->wire,
-                     w->algorithm, COUNT(w->count), BYTES(w->payload_bytes), BYTES(w->moved_bytes),
+                     TEXT("%s%s", w->algorithm, w->at_even_load ? ", at even load" : ""),
+                     COUNT(w->count), BYTES(w->payload_bytes), BYTES(w->moved_bytes),
                      SECONDS(w->seconds));
     }
     gw_table_rule(t);
@@ -384,7 +404,8 @@ static void print_wire(const gw_ledger *l, bool verbose, FILE *out) {
     gw_table_print(t, out, "  ");
     gw_table_free(t);
     gw_arena_release(&mem);
-    for (int i = 0; verbose && i < l->nwire; i++) print_candidates(&l->wire[i], out);
+    for (int i = 0; verbose && i < l->nwire; i++)
+        if (l->wire[i].ncandidates > 0) print_candidates(&l->wire[i], out);
     if (!verbose) fprintf(out, "  (--verbose shows how each algorithm was chosen)\n");
 }
 
@@ -396,6 +417,7 @@ void gw_plan_print(const gw_ledger *l, const char *name, bool all, bool verbose,
     print_other_memory(l, out);
     print_peak(l, out);
     print_activations(l, all, out);
+    print_rings(l, out);
     print_waterfall(l, all, out);
     print_flops(l, out);
     print_wire(l, verbose, out);

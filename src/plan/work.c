@@ -12,13 +12,15 @@
 //
 // Kernels are asked as the executor asks (gw_kernel_choose), so what is printed is what will run.
 // Collectives are read as the executor reads them (run/exec_comm.h), buckets fused, and their bytes
-// follow from the formulas of their algorithms, the same that a run's count must equal.
+// follow from the formulas of their algorithms, the same that a run's count must equal. Rows of
+// experts go by counts that the data decides; their row says what an even load sends.
 // Documents packed in a row attend less than the mask shows; the counts take one document a row.
 #include <string.h>
 
 #include "plan/ledger.h"
-#include "plan/memo.h"     /* gw_memo_choose */
-#include "run/exec_comm.h" /* gw_buckets */
+#include "plan/memo.h"        /* gw_memo_choose */
+#include "run/exec_comm.h"    /* gw_buckets */
+#include "run/exec_experts.h" /* gw_experts_ep_even */
 
 static void read_model_flops(gw_ledger *l) {
     const gw_model *m = &l->model;
@@ -70,11 +72,13 @@ static const char *axes_text(gw_arena *mem, const gw_mesh *m, uint32_t axes) {
     return copy;
 }
 
+/* Groups of one name and another number of ranks are not the same: a ring and Ulysses, both cp. */
 static gw_ledger_wire *wire_row(gw_ledger *l, const gw_coll *c, const char *axis) {
     for (int i = 0; i < l->nwire; i++) {
         gw_ledger_wire *w = &l->wire[i];
         if (strcmp(w->collective, gw_coll_kind_name(c->kind)) == 0 && strcmp(w->axis, axis) == 0 &&
-            strcmp(w->wire, gw_wire_name(c->wire)) == 0 && strcmp(w->algorithm, c->algorithm) == 0)
+            w->ranks == c->size && strcmp(w->wire, gw_wire_name(c->wire)) == 0 &&
+            strcmp(w->algorithm, c->algorithm) == 0)
             return w;
     }
     gw_ledger_wire *w = &l->wire[l->nwire++];
@@ -106,14 +110,49 @@ static void add_collective(gw_ledger *l, const gw_graph *g, const gw_bucket *b,
     w->ncandidates = GW_MIN(w->ncandidates, (int)GW_LEDGER_CANDIDATES);
 }
 
+/* Rows of experts, which go by counts: what they are at even load. Arrays travel one after another,
+ * pairwise. */
+static void add_rows(gw_ledger *l, const gw_graph *g, const gw_op *o, const gw_coll_machine *m) {
+    int64_t times = o->rate == GW_RATE_MB ? l->micro_batches : 1;
+    gw_experts_even e = gw_experts_ep_even(g, o, m);
+    if (e.size < 2) return;
+    gw_coll_machine group = gw_exec_group_machine(m, &g->mesh, e.axes);
+    gw_coll_part part = {0};
+    gw_coll c = {.kind = GW_COLL_ALL_TO_ALL,
+                 .dtype = GW_U8,
+                 .axes = e.axes,
+                 .size = e.size,
+                 .per_host = group.per_host < e.size ? group.per_host : 0,
+                 .nparts = 1,
+                 .parts = &part,
+                 .algorithm = "exchange"};
+    gw_ledger_wire *w = wire_row(l, &c, axes_text(&l->mem, &g->mesh, e.axes));
+    w->at_even_load = true;
+    w->count += e.exchanges * times;
+    w->payload_bytes += e.sent.payload * times;
+    w->moved_bytes += e.sent.moved * times;
+    c.algorithm = "pairwise";
+    for (int i = 0; i < e.narrays; i++) {
+        part.elems = e.bytes[i];
+        w->seconds += gw_coll_seconds(&c, &group) * (double)times;
+        w->largest_bytes = GW_MAX(w->largest_bytes, part.elems);
+    }
+}
+
 static void read_wire(gw_ledger *l, const gw_ledger_input *in) {
     gw_arena mem = {0};
     gw_buckets b;
     gw_coll_machine local = gw_coll_machine_local(in->machine->threads);
     const gw_coll_machine *m = in->comm ? in->comm : &local;
     gw_buckets_of(&b, in->program, 0, m, &mem);
-    l->wire = gw_arena_new(&l->mem, gw_ledger_wire, b.n + 1);
-    for (int i = 0; i < b.n; i++) add_collective(l, in->program, &b.items[i], m);
+    const gw_graph *g = in->program;
+    int64_t exchanges = 0;
+    for (int64_t i = 0; i < g->ops.count; i++)
+        exchanges += gw_op_is_experts_ep(g, &g->ops.items[i]);
+    l->wire = gw_arena_new(&l->mem, gw_ledger_wire, b.n + exchanges + 1);
+    for (int i = 0; i < b.n; i++) add_collective(l, g, &b.items[i], m);
+    for (int64_t i = 0; i < g->ops.count; i++)
+        if (gw_op_is_experts_ep(g, &g->ops.items[i])) add_rows(l, g, &g->ops.items[i], m);
     for (int i = 0; i < l->nwire; i++) {
         l->wire_bytes += l->wire[i].payload_bytes;
         l->wire_moved_bytes += l->wire[i].moved_bytes;
@@ -122,11 +161,16 @@ static void read_wire(gw_ledger *l, const gw_ledger_input *in) {
     gw_arena_release(&mem);
 }
 
+static bool is_experts(const gw_graph *g, const gw_op *o) {
+    return gw_op_is_experts_ep(g, o) || gw_op_is(g, o, "experts") || gw_op_is(g, o, "experts_grad");
+}
+
 void gw_ledger_read_work(gw_ledger *l, const gw_ledger_input *in) {
     const gw_graph *g = in->program;
     read_model_flops(l);
     gw_memo memo;
     gw_memo_init(&memo, in->machine);
+    if (in->comm) memo.comm = *in->comm;
     int most = g->table->count; /* the reference kernel serves each op */
     while (gw_kernel_at(most - g->table->count)) most++;
     l->kernels = gw_arena_new(&l->mem, gw_ledger_kernel, most);
@@ -139,6 +183,7 @@ void gw_ledger_read_work(gw_ledger *l, const gw_ledger_input *in) {
         l->flops.hardware += flops;
         l->flops.hardware_full_attention += c.flops_full * (double)times;
         l->flops.by_phase[o->phase] += flops;
+        if (is_experts(g, o)) l->flops.experts_by_phase[o->phase] += flops;
         if (o->flags & GW_OP_RECOMPUTED) l->flops.recompute += flops;
         if (!gw_op_is_collective(g, o)) add_kernel(l, g, o, &memo, flops);
     }

@@ -221,6 +221,10 @@ static void settle_algorithm(gw_coll *c, const gw_mesh *mesh, const gw_coll_mach
     c->per_host = group.per_host < c->size ? group.per_host : 0;
     c->algorithm =
         c->algorithm ? gw_arena_strdup(a, c->algorithm) : gw_coll_choose(c, &group, NULL, 0, NULL);
+    if (!c->algorithm)
+        gw_panic("no algorithm does the %s of %s, %s over wire %s on %lld ranks",
+                 gw_coll_kind_name(c->kind), c->scope, gw_dtype_name(c->dtype),
+                 gw_wire_name(c->wire), (long long)c->size);
 }
 
 static void read_bucket(gw_bucket *k, const gw_graph *g, gw_oid first, int n, int64_t rank,
@@ -258,6 +262,19 @@ void gw_buckets_of(gw_buckets *b, const gw_graph *g, int64_t rank, const gw_coll
     }
 }
 
+gw_coll_traffic gw_exec_rows_traffic(const gw_graph *g, const gw_coll_machine *m) {
+    gw_coll_traffic sum = {0, 0};
+    for (int64_t i = 0; i < g->ops.count; i++) {
+        const gw_op *o = &g->ops.items[i];
+        if (!gw_op_is_experts_ep(g, o)) continue;
+        gw_coll_traffic t = gw_experts_ep_even(g, o, m).sent;
+        int64_t times = o->rate == GW_RATE_MB ? GW_MAX(1, g->micro_batches) : 1;
+        sum.payload += t.payload * times;
+        sum.moved += t.moved * times;
+    }
+    return sum;
+}
+
 void gw_exec_traffic(const gw_graph *g, int64_t rank, const gw_coll_machine *m,
                      gw_coll_traffic out[GW_COLL_KIND_COUNT]) {
     gw_arena mem = {0};
@@ -273,14 +290,9 @@ void gw_exec_traffic(const gw_graph *g, int64_t rank, const gw_coll_machine *m,
         out[k->coll.kind].payload += t.payload * times;
         out[k->coll.kind].moved += t.moved * times;
     }
-    for (int64_t i = 0; i < g->ops.count; i++) {
-        const gw_op *o = &g->ops.items[i];
-        if (!gw_op_is_experts_ep(g, o)) continue;
-        gw_coll_traffic t = gw_experts_ep_traffic(g, o);
-        int64_t times = o->rate == GW_RATE_MB ? GW_MAX(1, g->micro_batches) : 1;
-        out[GW_COLL_ALL_TO_ALL].payload += t.payload * times;
-        out[GW_COLL_ALL_TO_ALL].moved += t.moved * times;
-    }
+    gw_coll_traffic rows = gw_exec_rows_traffic(g, m);
+    out[GW_COLL_ALL_TO_ALL].payload += rows.payload;
+    out[GW_COLL_ALL_TO_ALL].moved += rows.moved;
     gw_arena_release(&mem);
 }
 

@@ -79,6 +79,9 @@ int64_t gw_exec_group_rank(const gw_mesh *mesh, uint32_t axes, int64_t rank);
 void gw_exec_traffic(const gw_graph *g, int64_t rank, const gw_coll_machine *m,
                      gw_coll_traffic out[GW_COLL_KIND_COUNT]);
 
+/* The part of it that is rows of experts (comm/exchange.h), at even load. */
+gw_coll_traffic gw_exec_rows_traffic(const gw_graph *g, const gw_coll_machine *m);
+
 /* Workspace of op o: of a collective, its bucket's scratch for the one that launches and 0 for the
  * others; of another op, its kernel's. For gw_compile_opts.workspace; user is a const gw_exec_facts
  * *. */

@@ -157,12 +157,33 @@ int64_t gw_experts_ep_workspace(const gw_graph *g, const gw_op *o, const gw_coll
     return e.bytes;
 }
 
-gw_coll_traffic gw_experts_ep_traffic(const gw_graph *g, const gw_op *o) {
+/* Sent by a rank if each has one row of a byte for every rank. */
+static gw_coll_traffic one_row_each(int64_t size, int64_t per_host) {
+    gw_arena mem = {0};
+    int64_t *rows = gw_arena_new(&mem, int64_t, size * size);
+    for (int64_t i = 0; i < size * size; i++) rows[i] = 1;
+    gw_exchange_part part = {.row_bytes = 1};
+    gw_exchange x = {.size = size, .rows = rows, .nparts = 1, .parts = &part};
+    gw_coll_traffic t = gw_exchange_traffic(&x, per_host, 0);
+    gw_arena_release(&mem);
+    return t;
+}
+
+gw_experts_even gw_experts_ep_even(const gw_graph *g, const gw_op *o, const gw_coll_machine *all) {
     sizes z = sizes_of(g, o);
-    int64_t parts = z.backward ? 3 : 2; /* x and dy there, dx back */
-    int64_t row = parts * z.row_bytes + (z.backward ? 2 : 1) * z.note_bytes;
-    int64_t bytes = z.slots * (z.ranks - 1) / z.ranks * row + (z.ranks - 1) * z.experts * 8;
-    return (gw_coll_traffic){bytes, bytes};
+    gw_experts_even e = {.axes = z.axes, .size = z.ranks};
+    int64_t rows = z.backward ? 3 : 2, notes = z.backward ? 2 : 1; /* x and dy there, dx back */
+    e.bytes[e.narrays++] = z.ranks * z.experts * 8;
+    for (int64_t i = 0; i < rows; i++) e.bytes[e.narrays++] = z.slots * z.row_bytes;
+    for (int64_t i = 0; i < notes; i++) e.bytes[e.narrays++] = z.slots * z.note_bytes;
+    e.exchanges = 1 + 2 * ((z.slots + z.room - 1) / z.room);
+    gw_coll_traffic t =
+        one_row_each(z.ranks, gw_exec_group_machine(all, &g->mesh, z.axes).per_host);
+    int64_t row = rows * z.row_bytes + notes * z.note_bytes;
+    int64_t counts = (z.ranks - 1) * z.experts * 8;
+    e.sent.payload = z.slots * t.payload / z.ranks * row + counts;
+    e.sent.moved = z.slots * t.moved / z.ranks * row + counts;
+    return e;
 }
 
 /* ---- sorting ---- */

@@ -28,8 +28,19 @@ typedef struct gw_experts_seen {
 gw_experts_seen gw_experts_ep_seen(const void *state);
 void gw_experts_ep_reset(void *state);
 
-/* Bytes that a rank sends in one run if the load is even: (size - 1) / size of its choices, there
- * and back, and the counts. What runs count depends on the data. */
-gw_coll_traffic gw_experts_ep_traffic(const gw_graph *g, const gw_op *o);
+/* One run of either op if the load is even; what runs count depends on the data. */
+enum { GW_EXPERTS_ARRAYS = 6 };
+typedef struct gw_experts_even {
+    uint32_t axes; /* the group, and its ranks */
+    int64_t size;
+    /* Bytes that a rank sends: (size - 1) / size of its choices, there and back, and the counts. */
+    gw_coll_traffic sent;
+    int64_t exchanges; /* of counts, there, back; more where the buffer is below a mean load */
+    /* The arrays that travel, as a rank holds them: the counts for all, then rows and notes. */
+    int narrays;
+    int64_t bytes[GW_EXPERTS_ARRAYS];
+} gw_experts_even;
+/* `all` is the machine of all ranks: where the group spans hosts, rows move twice. */
+gw_experts_even gw_experts_ep_even(const gw_graph *g, const gw_op *o, const gw_coll_machine *all);
 
 #endif

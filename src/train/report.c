@@ -13,11 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/io.h"     /* gw_path_join */
-#include "base/str.h"    /* gw_fmt_bytes */
-#include "base/term.h"   /* gw_table */
-#include "run/memory.h"  /* gw_memory_pss */
-#include "train/ranks.h" /* gw_ranks_count */
+#include "base/io.h"       /* gw_path_join */
+#include "base/str.h"      /* gw_fmt_bytes */
+#include "base/term.h"     /* gw_table */
+#include "run/exec_comm.h" /* gw_exec_rows_traffic */
+#include "run/memory.h"    /* gw_memory_pss */
+#include "train/ranks.h"   /* gw_ranks_count */
 
 /* ---- words ---- */
 
@@ -92,6 +93,33 @@ static void take_plan(gw_report_facts *f, const gw_session *s) {
     gw_ledger_release(&l);
 }
 
+const char *gw_report_wire_name(int k) {
+    return k == GW_REPORT_ROWS ? "expert-rows" : gw_coll_kind_name((gw_coll_kind)k);
+}
+
+/* A step's figures; `less` is not counted. */
+static gw_report_wire wire_of(gw_coll_traffic planned, gw_coll_traffic sent, gw_coll_traffic less,
+                              int64_t steps) {
+    gw_report_wire w = {.planned = planned};
+    w.counted.payload = (sent.payload - less.payload) / steps;
+    w.counted.moved = (sent.moved - less.moved) / steps;
+    w.remainder = (sent.moved - less.moved) % steps;
+    return w;
+}
+
+/* Of what types tell every byte must be the planned one; rows of experts follow the load. */
+static void compare_ranks(gw_report_facts *f, const gw_session *s) {
+    f->sent_as_planned = s->ranks != NULL;
+    for (int r = 0; s->ranks && r < f->ranks; r++) {
+        const gw_session_rank *x = &s->ranks[r];
+        f->planned_rows += x->planned_rows[0];
+        f->sent_rows += x->sent_rows[0];
+        for (int k = 0; k < 2; k++)
+            if (x->sent[k] - x->sent_rows[k] != x->planned[k] - x->planned_rows[k])
+                f->sent_as_planned = false;
+    }
+}
+
 static void take_wire(gw_report_facts *f, const gw_session *s) {
     gw_coll_traffic planned[GW_COLL_KIND_COUNT];
     int64_t steps = GW_MAX(INT64_C(1), s->steps_run);
@@ -100,20 +128,19 @@ static void take_wire(gw_report_facts *f, const gw_session *s) {
     if (!s->comm) return;
     f->rank = s->ranks;
     gw_session_planned_traffic(s, planned);
-    for (int k = 0; k < GW_COLL_KIND_COUNT; k++) {
-        f->wire[k].planned = planned[k];
-        f->wire[k].counted.payload = s->sent[k].payload / steps;
-        f->wire[k].counted.moved = s->sent[k].moved / steps;
-        f->wire[k].remainder = s->sent[k].moved % steps;
-    }
+    for (int k = 0; k < GW_COLL_KIND_COUNT; k++)
+        f->wire[k] = wire_of(planned[k], s->sent[k], (gw_coll_traffic){0, 0}, steps);
+    gw_coll_traffic even = gw_exec_rows_traffic(gw_exec_graph(s->x), &s->setup.facts.comm);
+    gw_report_wire *all = &f->wire[GW_COLL_ALL_TO_ALL];
+    *all = wire_of(planned[GW_COLL_ALL_TO_ALL], s->sent[GW_COLL_ALL_TO_ALL], s->sent_rows, steps);
+    all->planned.payload -= even.payload;
+    all->planned.moved -= even.moved;
+    f->wire[GW_REPORT_ROWS] = wire_of(even, s->sent_rows, (gw_coll_traffic){0, 0}, steps);
     if (s->steps_run > 0) {
         f->comm_s = (double)s->comm_ns * 1e-9 / (double)steps;
         f->comm_wait_s = (double)s->comm_wait_ns * 1e-9 / (double)steps;
     }
-    f->sent_as_planned = s->ranks != NULL;
-    for (int r = 0; s->ranks && r < f->ranks; r++)
-        for (int k = 0; k < 2; k++)
-            if (s->ranks[r].sent[k] != s->ranks[r].planned[k]) f->sent_as_planned = false;
+    compare_ranks(f, s);
 }
 
 static void take_copies(gw_report_facts *f, const gw_session *s) {
@@ -172,14 +199,14 @@ static void set_real(json_t *o, const char *key, double x) { json_object_set_new
 
 static json_t *wire_json(const gw_report_facts *f, bool counted) {
     json_t *o = json_object();
-    for (int k = 0; k < GW_COLL_KIND_COUNT; k++) {
+    for (int k = 0; k < GW_REPORT_WIRES; k++) {
         const gw_report_wire *w = &f->wire[k];
         const gw_coll_traffic *t = counted ? &w->counted : &w->planned;
         if (w->planned.moved == 0 && w->counted.moved == 0) continue;
         json_t *one = json_object();
         set_int(one, "payload_bytes", t->payload);
         set_int(one, "moved_bytes", t->moved);
-        json_object_set_new(o, gw_coll_kind_name((gw_coll_kind)k), one);
+        json_object_set_new(o, gw_report_wire_name(k), one);
     }
     return o;
 }
@@ -194,6 +221,10 @@ static json_t *rank_json(const gw_session_rank *r, int number) {
     set_int(o, "planned_moved_bytes", r->planned[1]);
     set_int(o, "payload_bytes", r->sent[0]);
     set_int(o, "moved_bytes", r->sent[1]);
+    if (r->planned_rows[0] != 0) {
+        set_int(o, "planned_expert_rows_bytes", r->planned_rows[0]);
+        set_int(o, "expert_rows_bytes", r->sent_rows[0]);
+    }
     set_real(o, "comm_s", (double)r->comm_ns * 1e-9);
     set_real(o, "comm_wait_s", (double)r->comm_wait_ns * 1e-9);
     return o;
@@ -209,6 +240,12 @@ static void set_ranks(json_t *o, const gw_report_facts *f, json_t *planned, json
     set_real(measured, "comm_exposed_s", f->comm_s);
     set_real(measured, "comm_wait_s", f->comm_wait_s);
     json_object_set_new(o, "wire_as_planned", json_boolean(f->sent_as_planned));
+    if (f->planned_rows > 0) {
+        json_t *rows = json_object();
+        set_int(rows, "planned_at_even_load_bytes", f->planned_rows);
+        set_int(rows, "sent_bytes", f->sent_rows);
+        json_object_set_new(o, "expert_rows", rows);
+    }
     for (int r = 0; f->rank && r < f->ranks; r++)
         json_array_append_new(list, rank_json(&f->rank[r], r));
     json_object_set_new(o, "by_rank", list);
@@ -302,10 +339,11 @@ static void add_copy_rows(gw_table *t, const gw_report_facts *f, gw_arena *a) {
 }
 
 static void add_wire_rows(gw_table *t, const gw_report_facts *f, gw_arena *a) {
-    for (int k = 0; k < GW_COLL_KIND_COUNT; k++) {
+    for (int k = 0; k < GW_REPORT_WIRES; k++) {
         const gw_report_wire *w = &f->wire[k];
         if (w->planned.moved == 0 && w->counted.moved == 0) continue;
-        const char *name = gw_coll_kind_name((gw_coll_kind)k);
+        const char *name = gw_report_wire_name(k);
+        if (k == GW_REPORT_ROWS) name = "expert-rows at even load";
         gw_table_row(t, gw_arena_printf(a, "%s, payload", name),
                      bytes_text(a, w->planned.payload, true),
                      bytes_text(a, w->counted.payload, true),
@@ -332,9 +370,15 @@ static void print_ranks(const gw_report_facts *f, FILE *out) {
     }
     fprintf(out, "figures of rank 0; process memory of the %d ranks is %s to %s\n", f->ranks,
             gw_fmt_bytes(lo, least), gw_fmt_bytes(hi, most));
-    fprintf(out, "bytes sent, payload and moved: %s\n",
+    bool rows = f->planned_rows > 0;
+    fprintf(out, "bytes sent%s, payload and moved: %s\n", rows ? " but for rows of experts" : "",
             f->sent_as_planned ? "equal to the plan on every rank"
                                : "NOT those of the plan on every rank (summary.json: by_rank)");
+    if (rows)
+        fprintf(out,
+                "rows of experts, payload of all ranks and steps: %s planned at even load, %s sent "
+                "with the load there was\n",
+                gw_fmt_bytes(lo, f->planned_rows), gw_fmt_bytes(hi, f->sent_rows));
 }
 
 void gw_report_table(const gw_report_facts *f, FILE *out) {

@@ -11,7 +11,13 @@
 #include "train/metrics.h" /* gw_history */
 #include "train/session.h" /* gw_session */
 
-/* Bytes that rank 0 sends in a step by one kind of collective. */
+/* What is sent: kinds of collectives, and rows of experts, whose bytes the load decides. */
+enum { GW_REPORT_ROWS = GW_COLL_KIND_COUNT, GW_REPORT_WIRES };
+/* "all-reduce"; "expert-rows", counted as all-to-alls by the transport, stand for themselves here.
+ */
+const char *gw_report_wire_name(int k);
+
+/* Bytes that rank 0 sends in a step by one of them; rows of experts are planned at even load. */
 typedef struct gw_report_wire {
     gw_coll_traffic planned, counted;
     int64_t remainder; /* bytes moved that do not divide by the steps: 0 where counted is exact */
@@ -48,9 +54,10 @@ typedef struct gw_report_facts {
      */
     int ranks;
     const gw_session_rank *rank; /* [ranks]; NULL before the ranks have met */
-    gw_report_wire wire[GW_COLL_KIND_COUNT];
+    gw_report_wire wire[GW_REPORT_WIRES];
     double comm_s, comm_wait_s; /* of rank 0's step, mean; NaN without */
-    bool sent_as_planned;       /* on every rank, payload and moved, to the byte */
+    bool sent_as_planned;       /* on every rank, payload and moved, to the byte; without rows */
+    int64_t planned_rows, sent_rows; /* payload of all ranks and steps */
 
     /* Bytes that a step of rank 0 fetches from, and stores to, memory that is not the device's. */
     gw_copy_bytes planned_copies, measured_copies;

@@ -164,14 +164,14 @@ static void row(gw_str *out, const char *what, const char *planned, const char *
 static void add_wire(gw_str *out, const gw_report_facts *f) {
     char a[40], b[40];
     gw_str cells[3] = {{0}, {0}, {0}};
-    for (int k = 0; k < 2 * GW_COLL_KIND_COUNT; k++) {
+    for (int k = 0; k < 2 * GW_REPORT_WIRES; k++) {
         const gw_report_wire *w = &f->wire[k / 2];
         if (w->planned.moved == 0 && w->counted.moved == 0) continue;
         int64_t planned = k % 2 ? w->planned.moved : w->planned.payload;
         int64_t counted = k % 2 ? w->counted.moved : w->counted.payload;
         for (int i = 0; i < 3; i++) gw_str_clear(&cells[i]);
-        gw_str_printf(&cells[0], "%s of a step, %s", gw_coll_kind_name((gw_coll_kind)(k / 2)),
-                      k % 2 ? "moved" : "payload");
+        gw_str_printf(&cells[0], "%s of a step%s, %s", gw_report_wire_name(k / 2),
+                      k / 2 == GW_REPORT_ROWS ? " at even load" : "", k % 2 ? "moved" : "payload");
         gw_str_printf(&cells[1], "%s bytes", gw_fmt_count(a, planned));
         gw_str_printf(&cells[2], "%s bytes", gw_fmt_count(b, counted));
         row(out, gw_str_c(&cells[0]), gw_str_c(&cells[1]), gw_str_c(&cells[2]),

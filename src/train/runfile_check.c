@@ -529,6 +529,25 @@ static void check_weight_wire(gw_runfile *rf, gw_diags *dg) {
                  "layout.weight_wire: same");
 }
 
+/* Two formats of 16 bits: a wire of bf16 saves nothing of fp16 and drops three of its bits. */
+static void check_half_wires(const gw_runfile *rf, gw_diags *dg) {
+    const gw_rf_layout *l = &rf->layout;
+    bool weights = l->zero > 0 && l->weight_wire == GW_WIRE_BF16;
+    bool gradients =
+        l->gradient_wire == GW_WIRE_BF16 && rf->precision.gradients == GW_RF_STORE_COMPUTE;
+    const char *const keys[] = {"layout.weight_wire", "layout.gradient_wire"};
+    if (rf->precision.compute != GW_RF_FP16 || is_bad(rf, "precision.compute")) return;
+    for (int i = 0; i < 2; i++) {
+        if (!(i ? gradients : weights) || is_bad(rf, keys[i])) continue;
+        gw_diag *g =
+            gw_runfile_error(rf, dg, keys[i], "config-layout", "%s bf16 is no wire for %s in fp16",
+                             keys[i], i ? "gradients" : "weights");
+        gw_diag_detail(dg, g, "it is as wide as fp16 is, and has three bits less of each value");
+        gw_diag_hint(dg, g, "write %s: same%s, or precision.compute: bf16", keys[i],
+                     i && l->zero == 0 ? "" : ", or int8");
+    }
+}
+
 static void check_zero(gw_runfile *rf, gw_diags *dg) {
     if (is_bad(rf, "layout.zero") || is_bad(rf, "optimizer.name")) return;
     if (rf->layout.zero > 0 && rf->optimizer.name == GW_RF_MUON) {
@@ -540,6 +559,7 @@ static void check_zero(gw_runfile *rf, gw_diags *dg) {
         rf->marks[gw_rf_key_find("layout.zero")].bad = true;
     }
     check_weight_wire(rf, dg);
+    check_half_wires(rf, dg);
     gw_wire w = rf->layout.gradient_wire;
     if (rf->layout.zero > 0 || (w != GW_WIRE_INT8 && w != GW_WIRE_INT4) ||
         is_bad(rf, "layout.gradient_wire"))

@@ -29,6 +29,7 @@
 #include "base/str.h"      /* gw_str */
 #include "ir/text.h"       /* gw_graph_print */
 #include "ops/ops.h"       /* gw_ops_table */
+#include "run/exec_comm.h" /* gw_exec_traffic */
 #include "run/memory.h"    /* gw_memory_pss */
 #include "train/buffers.h" /* gw_buffers_init */
 #include "train/ranks.h"   /* gw_ranks_gather */
@@ -488,6 +489,11 @@ static gw_session_rank figures(const gw_session *s) {
         r.sent[0] += s->sent[k].payload;
         r.sent[1] += s->sent[k].moved;
     }
+    gw_coll_traffic rows = gw_exec_rows_traffic(gw_exec_graph(s->x), &s->setup.facts.comm);
+    r.planned_rows[0] = rows.payload * s->steps_run;
+    r.planned_rows[1] = rows.moved * s->steps_run;
+    r.sent_rows[0] = s->sent_rows.payload;
+    r.sent_rows[1] = s->sent_rows.moved;
     return r;
 }
 

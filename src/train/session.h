@@ -69,6 +69,7 @@ typedef struct gw_session {
 
     /* What this rank's steps have sent, and how often; counted by the transport. */
     gw_coll_traffic sent[GW_COLL_KIND_COUNT];
+    gw_coll_traffic sent_rows; /* of the all-to-alls, rows of experts: as the load was */
     int64_t steps_run, comm_ns, comm_wait_ns;
     struct gw_session_rank *ranks; /* [ranks], after gw_session_meet; NULL before */
 } gw_session;
@@ -76,7 +77,8 @@ typedef struct gw_session {
 /* One rank's figures, for the report. */
 typedef struct gw_session_rank {
     int64_t planned_arena_bytes, arena_bytes, process_bytes, program_bytes;
-    int64_t planned[2], sent[2]; /* payload and moved, of all steps */
+    int64_t planned[2], sent[2];           /* payload and moved, of all steps */
+    int64_t planned_rows[2], sent_rows[2]; /* of these, rows of experts: planned at even load */
     int64_t comm_ns, comm_wait_ns, steps;
 } gw_session_rank;
 

@@ -26,6 +26,7 @@
 #include "base/clock.h"    /* gw_clock_ns */
 #include "base/log.h"      /* gw_log_info */
 #include "base/str.h"      /* gw_str */
+#include "comm/exchange.h" /* gw_comm_exchanged */
 #include "ir/text.h"       /* gw_op_print */
 #include "train/ranks.h"   /* gw_ranks_me */
 #include "train/session.h" /* this module's contract */
@@ -219,12 +220,14 @@ static gw_status run_program(gw_session *s, const gw_step_batch *b, const step_i
 
 typedef struct counts {
     gw_comm_counts of[GW_COLL_KIND_COUNT];
+    gw_comm_counts rows;
 } counts;
 
 static counts count(const gw_session *s) {
     counts c = {0};
     for (int k = 0; s->comm && k < GW_COLL_KIND_COUNT; k++)
         c.of[k] = gw_comm_counted(s->comm, (gw_coll_kind)k);
+    if (s->comm) c.rows = gw_comm_exchanged(s->comm);
     return c;
 }
 
@@ -239,6 +242,8 @@ static void take_counts(gw_session *s, const counts *before, gw_session_step_res
         ns += now.of[k].ns - before->of[k].ns;
         wait_ns += now.of[k].wait_ns - before->of[k].wait_ns;
     }
+    s->sent_rows.payload += now.rows.payload - before->rows.payload;
+    s->sent_rows.moved += now.rows.moved - before->rows.moved;
     s->comm_ns += ns;
     s->comm_wait_ns += wait_ns;
     s->steps_run++;

@@ -104,6 +104,9 @@ static void copy_experts(const gw_rf_model *r, gw_model *m) {
                       .v = r->mla.v};
 }
 
+/* What a step adds to a bias where neither the file nor the family says: model.moe.bias_rate. */
+#define BIAS_RATE 0.001
+
 /* A model that was read: how its training keeps load even is the run file's to say. */
 static gw_status balance_of_path(const gw_runfile *rf, gw_model *m, gw_diags *dg) {
     static const char *const keys[] = {"model.moe.balance",  "model.moe.balance_weight",
@@ -125,7 +128,11 @@ static gw_status balance_of_path(const gw_runfile *rf, gw_model *m, gw_diags *dg
         if (i == 4) e->capacity = rf->model.moe.capacity;
         if (i == 5) e->drop_by_score = rf->model.moe.drop == GW_RF_DROP_SCORE;
     }
-    if (e->experts > 0 && e->balance == GW_MOE_BALANCE_BIAS) e->choice_bias = true;
+    if (e->experts > 0 && e->balance == GW_MOE_BALANCE_BIAS) {
+        bool given = rf->marks[gw_rf_key_find("model.moe.bias_rate")].set;
+        e->choice_bias = true;
+        if (!given && e->bias_rate == 0) e->bias_rate = BIAS_RATE;
+    }
     return gw_model_check(m, dg);
 }
 
@@ -505,13 +512,13 @@ static gw_status finish(gw_graph *g, gw_status st, const gw_compile_opts *o, con
     return st;
 }
 
-static void set_mesh(const gw_setup *s, gw_graph *g) {
-    const gw_rf_layout *l = &s->rf->layout;
+void gw_runfile_mesh(const gw_runfile *rf, gw_mesh *m) {
+    const gw_rf_layout *l = &rf->layout;
     int64_t replicas = l->zero > 0 ? l->dp_replicate : 1;
-    (void)gw_mesh_add(&g->mesh, "dp_replicate", (int32_t)replicas);
-    (void)gw_mesh_add(&g->mesh, "dp", (int32_t)(l->dp / replicas));
-    (void)gw_mesh_add(&g->mesh, "cp", (int32_t)l->cp);
-    (void)gw_mesh_add(&g->mesh, "tp", (int32_t)l->tp);
+    (void)gw_mesh_add(m, "dp_replicate", (int32_t)replicas);
+    (void)gw_mesh_add(m, "dp", (int32_t)(l->dp / replicas));
+    (void)gw_mesh_add(m, "cp", (int32_t)l->cp);
+    (void)gw_mesh_add(m, "tp", (int32_t)l->tp);
 }
 
 /* The global graph of one micro-batch. */
@@ -535,13 +542,15 @@ static gw_status build(const gw_setup *s, bool train, int64_t seq, gw_graph *g, 
 gw_status gw_setup_program(const gw_setup *s, bool train, const char *last, gw_graph *g,
                            gw_compile_report *report, gw_diags *dg) {
     gw_status st = build(s, train, gw_runfile_padded_seq(s->rf), g, dg);
-    set_mesh(s, g);
+    gw_runfile_mesh(s->rf, &g->mesh);
     return finish(g, st, train ? &s->train : &s->forward, last, report, dg);
 }
 
 gw_status gw_setup_reference(const gw_setup *s, gw_graph *g, gw_diags *dg) {
     gw_compile_opts o = s->train;
     o.layout = (gw_layout_opts){0};
+    o.recompute = (gw_recompute_opts){.kind = GW_RECOMPUTE_NONE}; /* it changes no bit, and a budget
+                                                                     is the layout's */
     gw_status st = build(s, true, s->rf->train.seq_len, g, dg);
     return finish(g, st, &o, NULL, NULL, dg);
 }

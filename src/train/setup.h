@@ -57,6 +57,8 @@ GW_WARN_UNUSED gw_status gw_setup_logits_program(const gw_setup *s, int64_t batc
 bool gw_setup_model(const gw_runfile *rf, gw_model *m);
 /* The exceptions of layout.shard, for as long as rf lives; none on one tensor-parallel rank. */
 gw_placement_rule *gw_runfile_rules(const gw_runfile *rf, gw_arena *a, int *n);
+/* The ranks of a layout, as programs have them: dp_replicate, dp, cp, tp. `m` is empty. */
+void gw_runfile_mesh(const gw_runfile *rf, gw_mesh *m);
 /* What auxiliary losses of experts are means over, of a step: its sequences or, where they are of a
  * whole micro-batch, its global micro-batches. */
 double gw_setup_aux_units(const gw_setup *s);

@@ -46,8 +46,7 @@ void gw_verify_add_check(gw_verifier *r, bool ok, const char *name, const char *
 /* ---- the run as a pass wants it ---- */
 
 static bool narrows(const gw_runfile *rf) {
-    return rf->precision.compute != GW_RF_FP32 ||
-           rf->precision.products != GW_RF_PRODUCTS_COMPUTE;
+    return rf->precision.compute != GW_RF_FP32 || rf->precision.products != GW_RF_PRODUCTS_COMPUTE;
 }
 
 static bool lossy(const gw_rf_layout *l) {

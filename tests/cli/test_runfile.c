@@ -233,6 +233,11 @@ static const fault faults[] = {
      "does not divide"},
     {LLAMA "layout:\n  dp_replicate: 2\n", "config-no-effect", 7, 17, "layout.zero is 1"},
     {LLAMA "layout:\n  bucket: 1MB\n  first_bucket: 2MB\n", "config-layout", 8, 17, "larger"},
+    {LLAMA "precision: {compute: fp16}\nlayout:\n  zero: 3\n  weight_wire: bf16\n", "config-layout",
+     9, 16, "weights in fp16"},
+    {LLAMA "precision: {compute: fp16, gradients: compute}\nlayout:\n  zero: 2\n"
+           "  gradient_wire: bf16\n",
+     "config-layout", 9, 18, "gradients in fp16"},
     {LLAMA "layout:\n  gradient_wire: int4\n", "config-layout", 7, 18, "scattered"},
     {LLAMA "layout:\n  zero: 1\noptimizer: {name: muon}\n", "config-layout", 7, 9, "whole"},
     {LLAMA "layout:\n  zero_stage: 2\n", "config-unknown-key", 7, 3, "layout.zero"},

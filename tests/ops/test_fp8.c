@@ -94,7 +94,7 @@ TEST(fp8_rounds_to_the_nearest_code) {
         gw_dtype t = k ? GW_F8E5M2 : GW_F8E4M3;
         for (uint64_t i = 0; i < 4000; i++) {
             float x = (float)(gw_rng_normal(key, 2 * i) * exp2(6 * gw_rng_normal(key, 2 * i + 1)));
-            double got = (double)gw_fp8_decode(t, gw_fp8_encode(t, x)), best = INFINITY;
+            double got = (double)gw_fp8_decode(t, gw_fp8_encode(t, x)), best = (double)INFINITY;
             if (fabs((double)x) > (double)gw_fp8_max(t)) continue;
             for (int c = 0; c < 256; c++) {
                 double y = (double)gw_fp8_decode(t, (uint8_t)c);

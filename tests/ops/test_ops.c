@@ -481,8 +481,8 @@ TEST(rope_llama3_frequencies) {
     bench_init(&t);
     gw_vid pos = leaf(&t, GW_I32, "b1 s2"), sine;
     eval_set(&t.e, pos, 0, 1);
-    gw_attr a[] = {{.i = 128}, {.f = 500000}, {.i = 2},    {.f = 8},
-                   {.f = 1},   {.f = 4},      {.f = 8192}, {.i = GW_F64}, {.f = 1}};
+    gw_attr a[] = {{.i = 128}, {.f = 500000}, {.i = 2},      {.f = 8}, {.f = 1},
+                   {.f = 4},   {.f = 8192},   {.i = GW_F64}, {.f = 1}};
     gw_vid cosine = table(&t, pos, a, &sine);
     check_type(&t, cosine, GW_F64, "b1 s2 r64");
     run(&t);
@@ -501,8 +501,8 @@ TEST(rope_linear_scaling_divides_positions) {
     gw_vid p = leaf(&t, GW_I32, "b1 s1"), p4 = leaf(&t, GW_I32, "b1 s1");
     eval_set(&t.e, p, 0, 25);
     eval_set(&t.e, p4, 0, 100);
-    gw_attr a[] = {{.i = 8}, {.f = 10000}, {.i = 0}, {.f = 1},
-                   {.f = 1}, {.f = 4},     {.f = 1}, {.i = GW_F64}, {.f = 1}};
+    gw_attr a[] = {{.i = 8}, {.f = 10000}, {.i = 0},      {.f = 1}, {.f = 1},
+                   {.f = 4}, {.f = 1},     {.i = GW_F64}, {.f = 1}};
     gw_vid plain = table(&t, p, a, NULL);
     a[2].i = 1;
     a[3].f = 4;
@@ -520,8 +520,8 @@ TEST(rope_angles_are_float32_products) {
     bench_init(&t);
     gw_vid pos = leaf(&t, GW_I32, "b1 s1");
     eval_set(&t.e, pos, 0, 123457);
-    gw_attr a[] = {{.i = 4}, {.f = 10000}, {.i = 0}, {.f = 1},
-                   {.f = 1}, {.f = 4},     {.f = 1}, {.i = GW_F32}, {.f = 1}};
+    gw_attr a[] = {{.i = 4}, {.f = 10000}, {.i = 0},      {.f = 1}, {.f = 1},
+                   {.f = 4}, {.f = 1},     {.i = GW_F32}, {.f = 1}};
     gw_vid c = table(&t, pos, a, NULL);
     run(&t);
     CHECK_NEAR(eval_get(&t.e, c, 0), cos(123457.0), 1e-7);
@@ -540,8 +540,8 @@ TEST(rope_turns_pairs_half_a_head_apart) {
     static const double at[4] = {0, 3, 10, 13};
     eval_fill(&t.e, pos, at, 4);
     for (int i = 0; i < 4; i++) eval_set(&t.e, unit, i * 6, 1);
-    gw_attr a[] = {{.i = 6}, {.f = 10000}, {.i = 0}, {.f = 1},
-                   {.f = 1}, {.f = 4},     {.f = 1}, {.i = GW_F64}, {.f = 1}};
+    gw_attr a[] = {{.i = 6}, {.f = 10000}, {.i = 0},      {.f = 1}, {.f = 1},
+                   {.f = 4}, {.f = 1},     {.i = GW_F64}, {.f = 1}};
     gw_vid cosine = table(&t, pos, a, &sine);
     gw_vid y = gw_build1(&t.b, "rope", unit, cosine, sine);
     gw_vid x = leaf(&t, GW_F64, "b1 s4 h1 k6"); /* the same vector at each position */

@@ -79,3 +79,39 @@ TEST(sequence_parallelism_splits_them) {
     gw_graph_release(&g);
     program_release(&p);
 }
+
+/* What a run file cuts by name: a gain along d under ZeRO, whose gradient its op makes whole. The
+ * parts of gradient, moments and weight are parts of the same cut. */
+TEST(homes_are_flat_parts_of_what_is_cut) {
+    for (int zero = 0; zero <= 3; zero++) {
+        gw_model m = tiny_model(GW_FAMILY_LLAMA, 2);
+        program p;
+        program_init(&p, &m, 2, 12);
+        lay_out(&p, 2, 1, 2, true);
+        p.opts.layout.zero = zero;
+        gw_param_info *infos = gw_arena_new(&p.mem, gw_param_info, p.nparams);
+        for (int i = 0; i < p.nparams; i++) {
+            infos[i] = p.opts.params[i];
+            if (strstr(infos[i].name, "norm") || strcmp(infos[i].name, "head.weight") == 0)
+                snprintf(infos[i].cut, sizeof infos[i].cut, "d");
+        }
+        p.opts.params = infos;
+        gw_graph g;
+        program_make(&p, NULL, &g, NULL);
+        int judged = 0;
+        for (int64_t i = 0; i < g.ops.count; i++) {
+            const gw_op *o = &g.ops.items[i];
+            if (!is_op(&g, o, "adamw")) continue;
+            const gw_type *w = gw_type_of(&g, gw_op_in(&g, o, 0));
+            for (int k = 1; k < 4; k++) {
+                const gw_type *t = gw_type_of(&g, gw_op_in(&g, o, k));
+                CHECK_EQ(t->flat_axes, w->flat_axes);
+                for (int d = 0; d < w->ndim; d++) CHECK(gw_dim_same_cut(&t->dims[d], &w->dims[d]));
+            }
+            judged++;
+        }
+        CHECK_EQ(judged, p.nparams);
+        gw_graph_release(&g);
+        program_release(&p);
+    }
+}

@@ -245,7 +245,9 @@ TEST(bad_input_is_refused_with_what_to_do) {
         {"plan '%s' --set train.steps=-1 2>&1", 2, "train.steps"},
         {"plan '%s' --set train.stepz=1 2>&1", 2, "train.steps"},
         {"plan '%s' --set recompute.policy=ops --set 'recompute.ops=[nonsense]' 2>&1", 2,
-         "nonsense"},
+         "in a layer of this model: rmsnorm"},
+        {"plan '%s' --hardware h100 2>&1", 2, "give --why tp"},
+        {"plan '%s' --hardware h100 --json --set layout.tp=2 --ranks 2 2>&1", 2, "give --why tp"},
         {"plan gpt2 --set train.seq_len=2048 2>&1", 2, "max_positions"},
         {"plan '%s' --set model.vocab=200 --set data.tokenizer=bytes 2>&1", 2, "257 tokens"},
         {"program '%s' --set model.vocab=200 --set data.tokenizer=bytes 2>&1", 2, "257 tokens"},
@@ -361,6 +363,48 @@ TEST(why_explains_a_layout_to_people_and_to_scripts) {
     json_decref(j);
     gw_str_release(&args);
     gw_str_release(&out);
+}
+
+TEST(several_explanations_are_all_given) {
+    gw_str out = {0}, args = {0};
+    const char *path = write_file("both.yaml", tiny);
+    CHECK_EQ(run(&out, "plan %s --why tp --why cp", path), 0);
+    CHECK(strstr(gw_str_c(&out), "why tensor parallelism stops"));
+    CHECK(strstr(gw_str_c(&out), "ring"));
+    gw_str_printf(&args, "'%s' --why tp --why cp", path);
+    json_t *j = plan_json(gw_str_c(&args));
+    CHECK(json_array_size(at(j, "why.tp")) > 0 && json_array_size(at(j, "why.cp")) > 0);
+    json_decref(j);
+    gw_str_release(&args);
+    gw_str_release(&out);
+}
+
+/* Query heads, kv heads, ranks: kv heads of a rank, and how many ranks have the same. Each rank has
+ * the kv heads that its query heads read. */
+TEST(the_table_of_parameters_tells_how_kv_heads_lie) {
+    static const struct {
+        int heads, kv, tp, each, copies;
+    } cases[] = {{8, 4, 8, 1, 2}, {4, 1, 4, 0, 4}, {12, 3, 4, 0, 4}, {12, 6, 2, 3, 1}};
+    const char *path = write_file("kv.yaml", tiny);
+    for (size_t i = 0; i < GW_COUNT(cases); i++) {
+        gw_str args = {0};
+        gw_str_printf(&args,
+                      "%s --ranks %d --set layout.tp=%d --set model.hidden=96 --set "
+                      "model.heads=%d --set model.kv_heads=%d",
+                      path, cases[i].tp, cases[i].tp, cases[i].heads, cases[i].kv);
+        json_t *j = plan_json(gw_str_c(&args)), *line, *k = NULL;
+        size_t n;
+        json_array_foreach(at(j, "placement"), n, line) {
+            if (strstr(json_string_value(at(line, "parameters")), "attn.k.")) k = line;
+        }
+        CHECK(k);
+        CHECK_EQ(int_at(k, "most"), cases[i].each);
+        CHECK_EQ(int_at(k, "copies"), cases[i].copies);
+        CHECK_EQ(int_at(k, "empty_ranks"), 0);
+        CHECK_EQ(json_is_null(json_object_get(k, "cut")), cases[i].each == 0);
+        json_decref(j);
+        gw_str_release(&args);
+    }
 }
 
 /* The smallest cp is the first whose own plan is within the bound. */

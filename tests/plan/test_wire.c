@@ -2,10 +2,14 @@
 // Several ranks in the plan: the ZeRO table of Rajbhandari et al. 2020 (figure 1) for the shape of
 // Llama 3 70B, what each stage puts on the wire, and that the parts of the page agree.
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "harness.h"
 #include "planned.h"
+#include "run/exec_comm.h"    /* gw_exec_workspace */
+#include "run/exec_experts.h" /* gw_op_is_experts_ep */
 
 /* bf16 weights and gradients, float32 master and moments: 2 + 2 + 12 bytes a parameter. */
 #define LLAMA70B                                                                                   \
@@ -135,4 +139,97 @@ TEST(algorithms_are_chosen_among_candidates) {
         CHECK(w->seconds > 0 && (w->ranks == 2 || w->ranks == 4));
     }
     planned_release(&p);
+}
+
+/* Rows of experts at even load: R (n-1)/n (5 d w + 40) + 16 experts (n-1) for each layer, of R
+ * choices, with 4 layers, d 128, w 4 and 8 experts on 2 ranks. They are in the totals, and what the
+ * plan reserves for them is what a run does. */
+TEST(rows_of_experts_are_on_the_wire_at_even_load) {
+    planned p;
+    PLAN(&p, "model: {family: mixtral, layers: 4, hidden: 128, heads: 4, kv_heads: 2, ffn: 384,\n"
+             "        vocab: 512, moe: {experts: 8, top: 2}}\n"
+             "train: {seq_len: 128, global_batch: 8, accumulate: 1}\nprecision: {compute: fp32}\n"
+             "layout: {dp: 2, ep: 2}\n");
+    const gw_ledger_wire *rows = NULL;
+    int64_t payload_bytes = 0;
+    double seconds = 0;
+    for (int i = 0; i < p.ledger.nwire; i++) {
+        payload_bytes += p.ledger.wire[i].payload_bytes;
+        seconds += p.ledger.wire[i].seconds;
+        if (p.ledger.wire[i].at_even_load) rows = &p.ledger.wire[i];
+    }
+    CHECK(rows != NULL);
+    CHECK_EQ(rows->payload_bytes, 4 * (512 * (5 * 128 * 4 + 40) + 16 * 8));
+    CHECK_EQ(rows->count, 4 * 2 * 3); /* counts, there, back; forward and backward */
+    CHECK_EQ(rows->ranks, 2);
+    CHECK(rows->seconds > 0);
+    CHECK_EQ(p.ledger.wire_bytes, payload_bytes);
+    CHECK_NEAR(p.ledger.wire_seconds, seconds, 1e-12);
+    gw_exec_facts facts = {.machine = p.setup.machine, .comm = p.setup.facts.comm};
+    int exchanges = 0;
+    for (gw_oid i = 0; i < (gw_oid)p.step.ops.count; i++) {
+        const gw_op *o = &p.step.ops.items[i];
+        if (!gw_op_is_experts_ep(&p.step, o)) continue;
+        CHECK_EQ(gw_memo_workspace(&p.step, o, &p.memo), gw_exec_workspace(&p.step, o, &facts));
+        exchanges++;
+    }
+    CHECK_EQ(exchanges, 8);
+    const double *experts = p.ledger.flops.experts_by_phase;
+    CHECK_NEAR(experts[GW_PHASE_F], 4 * 1024 * 3 * 2.0 * 128 * 384, 4e7); /* and the gates */
+    CHECK(experts[GW_PHASE_BW] > 2.5 * experts[GW_PHASE_F]);
+    planned_release(&p);
+}
+
+/* Of cp = 4 as a ring of 2 and Ulysses over 2, and both: groups of one name, each its own row. */
+TEST(groups_of_one_name_and_other_sizes_have_rows_of_their_own) {
+    planned p;
+    PLAN(&p, "model: {family: llama, layers: 2, hidden: 64, heads: 4}\n"
+             "train: {micro_batch: 1, seq_len: 64}\n"
+             "layout: {cp: 8, cp_mode: hybrid, cp_ulysses: 2}\n");
+    bool seen[9] = {false};
+    for (int i = 0; i < p.ledger.nwire; i++) {
+        const gw_ledger_wire *w = &p.ledger.wire[i];
+        CHECK(w->ranks == 2 || w->ranks == 4 || w->ranks == 8);
+        CHECK_STR(w->axis, "cp");
+        if (strcmp(w->collective, "all-to-all") == 0) CHECK_EQ(w->ranks, 2);
+        if (strcmp(w->collective, "shift") == 0) CHECK_EQ(w->ranks, 4);
+        seen[w->ranks] = true;
+    }
+    CHECK(seen[2] && seen[4] && seen[8]);
+    planned_release(&p);
+}
+
+/* A ring's attention has outputs that no op makes again; the page says it. */
+TEST(a_ring_says_that_selective_has_no_effect) {
+    static const char run[] = "model: {family: llama, layers: 2, hidden: 64, heads: 4}\n"
+                              "train: {micro_batch: 1, seq_len: 64}\n"
+                              "recompute: {policy: selective}\nlayout: {cp: 2, cp_mode: %s}\n";
+    for (int k = 0; k < 2; k++) {
+        planned p;
+        PLAN(&p, run, k ? "ulysses" : "ring");
+        CHECK_EQ(p.ledger.recomputed_ops > 0, k == 1);
+        char *text = NULL;
+        size_t n = 0;
+        FILE *out = open_memstream(&text, &n);
+        CHECK(out != NULL);
+        gw_plan_print(&p.ledger, "run", false, false, out);
+        fclose(out);
+        CHECK_EQ(strstr(text, "selective has no effect") != NULL, k == 0);
+        free(text);
+        planned_release(&p);
+    }
+}
+
+/* A directory of a family that has no bias of the choice gets one when asked to, and its rate. */
+TEST(a_directory_with_balance_by_bias_has_the_usual_rate) {
+    static const char run[] = "model: {path: %s, moe: {balance: bias%s}}\n"
+                              "train: {micro_batch: 1, seq_len: 16}\n";
+    for (int k = 0; k < 2; k++) {
+        planned p;
+        const char *name = k ? "golden/models/qwen3_moe" : "golden/models/mixtral";
+        PLAN(&p, run, test_source_path(name), k ? ", bias_rate: 0.5" : "");
+        CHECK(p.setup.model.moe.choice_bias);
+        CHECK_NEAR(p.setup.model.moe.bias_rate, k ? 0.5 : 0.001, 0);
+        planned_release(&p);
+    }
 }

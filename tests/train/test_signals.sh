@@ -119,10 +119,10 @@ several() { # WANT, then pairs of SIGNAL TARGET (p: the parent, g: its group, r:
     fi
     [ ! -d many/checkpoints ] || { echo "$what: saved"; exit 1; }
 }
-several 143 TERM p 0.1 TERM p
+several 143 TERM p 0.4 TERM p
 several 130 INT g 0.1 INT g
 several 130 INT p 0.8 INT r
-several 143 HUP p 0.1 HUP p 0.1 TERM p
+several 143 HUP p 0.4 HUP p 0.4 TERM p
 
 # One signal saves, and the program is known by its name.
 sed -i 's/global_batch: 4800/global_batch: 48/' slow.yaml
