@@ -98,7 +98,7 @@ static gw_status partial_in(const looker *l, uint32_t *travels) {
             continue;
         }
         if (!(t->psum & ~joins)) continue;
-        if (++partial > 1 || !(l->def->linear_in >> k & 1u))
+        if (++partial > 1 || k >= GW_MAX_IN || !((uint32_t)l->def->linear_in >> k & 1u))
             return wrong(l, t->psum, "is used as if whole", "a partial sum");
         mask = t->psum;
     }

@@ -55,6 +55,7 @@ typedef struct gw_placement_cuts {
 } gw_placement_cuts;
 /* In the order of the parameters. */
 void gw_placement_lines(const gw_param *params, int n, const gw_placement_rule *rules, int nrules,
-                        const gw_placement_cuts *cuts, gw_arena *a, gw_placement_line **out, int *nlines);
+                        const gw_placement_cuts *cuts, gw_arena *a, gw_placement_line **out,
+                        int *nlines);
 
 #endif

@@ -357,10 +357,12 @@ static const gw_type *type_out(const gw_kargs *k) {
 /* Elements are moved as they are, of any dtype. */
 static void copy(const gw_tensor *y, int64_t to, const gw_tensor *x, int64_t from, int64_t n) {
     int64_t size = gw_dtype_bits(y->dtype) / 8;
+    if (n == 0) return; /* an empty part has no bytes to point at */
     memmove((char *)y->data + to * size, (const char *)x->data + from * size, (size_t)(n * size));
 }
 
 static void clear(const gw_tensor *y) {
+    if (y->elems == 0) return;
     memset(y->data, 0, (size_t)(y->elems * gw_dtype_bits(y->dtype) / 8));
 }
 

@@ -223,7 +223,7 @@ static void one_travels(const gw_sharder *s, plan *p) {
         who = k;
     }
     if (who < 0 || s->b.phase == GW_PHASE_F || s->b.rate == GW_RATE_STEP) return;
-    if (!(def->linear_in >> who & 1u)) return;
+    if (who >= GW_MAX_IN || !((uint32_t)def->linear_in >> who & 1u)) return;
     uint32_t mask = psum_of(s, who);
     for (int f = 0; f < p->sig.nfactors; f++)
         if ((gw_dim_axes(&p->cut[f]) & mask) && p->by[f] == BY_WEIGHT) return;
@@ -289,7 +289,8 @@ static gw_vid input_for(gw_sharder *s, const plan *p, int k) {
         t.dims[i] = d;
     }
     bool travels = p->travels && (p->through < 0 || p->through == k);
-    bool joins = gw_op_def(s->src, s->op.op)->joins_in >> k & 1u;
+    uint32_t joining = gw_op_def(s->src, s->op.op)->joins_in;
+    bool joins = k < GW_MAX_IN && (joining >> k & 1u);
     t.psum = travels ? p->travels : joins ? summed(p) : 0;
     t.pmax = 0;
     return gw_shard_convert(&s->op, v, &t);

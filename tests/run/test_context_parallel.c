@@ -123,6 +123,7 @@ static void write_scalars(gw_exec *x) {
     float seed = 1.0f / 40, one = 1, lr = 1e-2f;
     int64_t number = 1, batch = 0;
     gw_exec_write(x, "seed", &seed, sizeof seed);
+    gw_exec_write(x, "aux_seed", &seed, sizeof seed);
     gw_exec_write(x, "batch", &batch, sizeof batch);
     gw_exec_write(x, "inv_scale", &one, sizeof one);
     gw_exec_write(x, "lr", &lr, sizeof lr);

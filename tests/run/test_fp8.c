@@ -143,6 +143,7 @@ static double step_at(program *p, gw_exec *x, int s, double peak) {
     float lr = (float)(peak * fmin(1, (s + 1) / 10.0));
     int64_t number = s + 1;
     gw_exec_write(x, "seed", &seed, sizeof seed);
+    gw_exec_write(x, "aux_seed", &seed, sizeof seed);
     gw_exec_write(x, "inv_scale", &one, sizeof one);
     gw_exec_write(x, "lr", &lr, sizeof lr);
     gw_exec_write(x, "step", &number, sizeof number);

@@ -239,6 +239,7 @@ TEST(a_checked_run_sees_what_copies_bring) {
     float seed = 0.05f, one = 1, lr = 1e-2f;
     int64_t number = 2, batch = 1;
     gw_exec_write(x, "seed", &seed, sizeof seed);
+    gw_exec_write(x, "aux_seed", &seed, sizeof seed);
     gw_exec_write(x, "batch", &batch, sizeof batch);
     gw_exec_write(x, "inv_scale", &one, sizeof one);
     gw_exec_write(x, "lr", &lr, sizeof lr);
