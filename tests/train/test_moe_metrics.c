@@ -50,6 +50,22 @@ static void build(gw_graph *g, int ranks, gw_diags *dg) {
     if (y != GW_NONE) g->values.items[y].name = gw_graph_intern(g, "y");
 }
 
+/* Before each step: an input lives until its last reader. */
+static void write_inputs(gw_exec *x) {
+    int64_t n = gw_exec_tensor(x, gw_exec_find(x, "ids")).elems, first = n * gw_exec_rank(x);
+    for (int64_t i = 0; i < n; i++) {
+        int32_t e = choices[first % 8 + i];
+        ((int32_t *)gw_exec_ptr(x, gw_exec_find(x, "ids")))[i] = e;
+        ((int32_t *)gw_exec_ptr(x, gw_exec_find(x, "kept")))[i] = e == 1 ? -1 : e;
+    }
+    static const char *const floats[] = {"x", "gates", "gate", "up", "down"};
+    for (int k = 0; k < 5; k++) {
+        gw_vid v = gw_exec_find(x, floats[k]);
+        float *p = gw_exec_ptr(x, v);
+        for (int64_t i = 0; p && i < gw_exec_tensor(x, v).elems; i++) p[i] = 0.5f;
+    }
+}
+
 static gw_exec *make(int ranks, gw_comm *c, gw_diags *dg) {
     gw_exec_facts f = {.machine = gw_machine_this(1)};
     if (c) f.comm = *gw_comm_machine(c);
@@ -63,18 +79,7 @@ static gw_exec *make(int ranks, gw_comm *c, gw_diags *dg) {
     gw_exec *x = NULL;
     gw_exec_opts eo = {.machine = f.machine, .comm = c, .rank = c ? gw_comm_rank(c) : 0};
     CHECK_OK(gw_exec_new(&x, &placed, &eo, dg), dg);
-    int64_t n = gw_exec_tensor(x, gw_exec_find(x, "ids")).elems, first = n * gw_exec_rank(x);
-    for (int64_t i = 0; i < n; i++) {
-        int32_t e = choices[first % 8 + i];
-        ((int32_t *)gw_exec_ptr(x, gw_exec_find(x, "ids")))[i] = e;
-        ((int32_t *)gw_exec_ptr(x, gw_exec_find(x, "kept")))[i] = e == 1 ? -1 : e;
-    }
-    static const char *const floats[] = {"x", "gates", "gate", "up", "down"};
-    for (int k = 0; k < 5; k++) {
-        gw_vid v = gw_exec_find(x, floats[k]);
-        float *p = gw_exec_ptr(x, v);
-        for (int64_t i = 0; p && i < gw_exec_tensor(x, v).elems; i++) p[i] = 0.5f;
-    }
+    write_inputs(x);
     gw_graph_release(&g);
     gw_graph_release(&placed);
     return x;
@@ -129,6 +134,7 @@ static gw_status body(gw_comm *c, void *user, gw_diags *dg) {
     gw_moe_metrics *m = gw_moe_metrics_new(x, c, 1);
     const char *more = NULL;
     for (int step = 0; step < 2; step++) { /* a step is not what came before it */
+        write_inputs(x);
         GW_TRY(gw_exec_run(x, GW_SEG_PRE, dg));
         GW_TRY(gw_moe_metrics_take(m, &more, dg));
         json_t *o = parse(more), *moe = json_object_get(o, "moe");
