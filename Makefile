@@ -202,7 +202,7 @@ data: deps ## prepare the quickstart's text and tokens under build/data
 	$(SUBMAKE) all
 	@scripts/data.sh
 
-TEST_ENV = GW_BIN=$(abspath $(B)/gradwright) GW_BUILD=$(abspath $(B)) GW_MODE=$(MODE) GW_TESTS_DIR=$(CURDIR)/tests \
+TEST_ENV = GW_MAKE_BUILD='$(BUILD)' GW_MAKE_CC='$(CC)' GW_BIN=$(abspath $(B)/gradwright) GW_BUILD=$(abspath $(B)) GW_MODE=$(MODE) GW_TESTS_DIR=$(CURDIR)/tests \
            LSAN_OPTIONS=suppressions=$(CURDIR)/tests/lsan.supp:print_suppressions=0 \
            TSAN_OPTIONS=suppressions=$(CURDIR)/tests/tsan.supp \
            UBSAN_OPTIONS=print_stacktrace=1 V=$(V)

@@ -19,20 +19,16 @@ gradients over a short sequence are compared with those of the same model on one
 JSON object: seconds of each step as rank 0 sees them, and bytes that rank 0's ring sends in a step.
 """
 
-import json
-import os
-import sys
-import tempfile
 import time
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import torch_peer
+import torch_ranks
 
 SHORT = 256
 forward_kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -203,11 +199,8 @@ def check(model, run, step, row, cos, sin):
 
 
 def rank_main(rank, job, meeting):
-    torch.set_num_threads(job["threads"])
-    cores, ranks = sorted(os.sched_getaffinity(0)), job["ranks"]
-    if ranks * job["threads"] <= len(cores):
-        os.sched_setaffinity(0, [cores[rank * job["threads"] + i] for i in range(job["threads"])])
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks)
+    torch_ranks.join(rank, job, meeting)
+    ranks = job["ranks"]
     mesh = dist.device_mesh.init_device_mesh("cpu", (ranks,)) if job["how"] == "library" else None
     torch.manual_seed(1)
     c, seq = job["model"], job["seq"]
@@ -235,19 +228,9 @@ def rank_main(rank, job, meeting):
         optimizer.zero_grad(set_to_none=True)
         loss.item()
         times.append(time.perf_counter() - begun)
-    if rank == 0:
-        print(json.dumps({"times": times, "version": torch.__version__, "ring_bytes": Sent.bytes,
-                          "parameters": sum(p.numel() for p in parameters), "off": off}),
-              flush=True)
-    dist.barrier()
-    dist.destroy_process_group()
-
-
-def main():
-    job = json.loads(sys.argv[1])
-    with tempfile.TemporaryDirectory(prefix="gw-context-") as folder:
-        mp.spawn(rank_main, args=(job, os.path.join(folder, "meet")), nprocs=job["ranks"])
+    torch_ranks.leave(rank, {"times": times, "ring_bytes": Sent.bytes,
+                             "parameters": sum(p.numel() for p in parameters), "off": off})
 
 
 if __name__ == "__main__":
-    main()
+    torch_ranks.run(rank_main)

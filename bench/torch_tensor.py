@@ -13,15 +13,10 @@ one JSON object: seconds of each step as rank 0 sees them.
 """
 
 import copy
-import json
-import os
-import sys
-import tempfile
 import time
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import nn
 from torch.distributed.tensor import DTensor, Replicate, Shard
@@ -30,6 +25,7 @@ from torch.distributed.tensor.parallel import (ColwiseParallel, PrepareModuleInp
                                                parallelize_module)
 
 import torch_peer
+import torch_ranks
 
 
 class Attention(nn.Module):
@@ -152,12 +148,8 @@ def check(model, alone, row):
 
 
 def rank_main(rank, job, meeting):
-    torch.set_num_threads(job["threads"])
-    cores, ranks = sorted(os.sched_getaffinity(0)), job["ranks"]
-    if ranks * job["threads"] <= len(cores):
-        os.sched_setaffinity(0, [cores[rank * job["threads"] + i] for i in range(job["threads"])])
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks)
-    mesh = dist.device_mesh.init_device_mesh("cpu", (ranks,))
+    torch_ranks.join(rank, job, meeting)
+    mesh = dist.device_mesh.init_device_mesh("cpu", (job["ranks"],))
     torch.manual_seed(1)
     c = job["model"]
     model = Llama(c, job["seq"])
@@ -180,18 +172,8 @@ def rank_main(rank, job, meeting):
         optimizer.zero_grad(set_to_none=True)
         loss.item()
         times.append(time.perf_counter() - begun)
-    if rank == 0:
-        print(json.dumps({"times": times, "version": torch.__version__, "parameters": count,
-                          "adamw": how, "off": off}), flush=True)
-    dist.barrier()
-    dist.destroy_process_group()
-
-
-def main():
-    job = json.loads(sys.argv[1])
-    with tempfile.TemporaryDirectory(prefix="gw-tensor-") as folder:
-        mp.spawn(rank_main, args=(job, os.path.join(folder, "meet")), nprocs=job["ranks"])
+    torch_ranks.leave(rank, {"times": times, "parameters": count, "adamw": how, "off": off})
 
 
 if __name__ == "__main__":
-    main()
+    torch_ranks.run(rank_main)

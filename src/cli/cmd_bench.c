@@ -179,7 +179,7 @@ static gw_status measure(gw_cli *cli, const bench *b, gw_collbench *cb, int64_t 
     GW_TRY(gw_collbench_check(cb, &k, &r->wrong, cli->diags));
     GW_TRY(gw_collbench_run(cb, &k, &r->apart, cli->diags));
     GW_TRY(gw_collbench_copies(cb, bytes, k.samples, k.seconds_s, &r->copies, cli->diags));
-    k.in_place = k.kind != GW_COLL_ALL_TO_ALL && k.kind != GW_COLL_SHIFT;
+    k.in_place = gw_collbench_in_place(k.kind);
     return gw_collbench_run(cb, &k, &r->in_place, cli->diags);
 }
 
@@ -213,7 +213,7 @@ static void print_table(gw_cli *cli, const bench *b, const row *rows, int64_t ra
     }
     gw_table_print(t, cli->out, "");
     gw_table_free(t);
-    if (b->k.kind == GW_COLL_ALL_TO_ALL || b->k.kind == GW_COLL_SHIFT)
+    if (!gw_collbench_in_place(b->k.kind))
         fprintf(cli->out, "\nThis is not done in place (%s): both halves are out of place.\n",
                 gw_coll_kind_name(b->k.kind));
     if (b->k.wire == GW_WIRE_INT8 || b->k.wire == GW_WIRE_INT4)

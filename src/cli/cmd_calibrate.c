@@ -65,7 +65,7 @@ static gw_status time_curve(const job *j, gw_collbench *cb, gw_coll_kind kind, i
                                .dtype = GW_F32,
                                .algorithm = gw_algorithm_at(algorithm)->name,
                                .bytes = bytes,
-                               .in_place = kind != GW_COLL_ALL_TO_ALL && kind != GW_COLL_SHIFT,
+                               .in_place = gw_collbench_in_place(kind),
                                .samples = 7,
                                .seconds_s = j->seconds_s};
         gw_collbench_time t;

@@ -2,7 +2,7 @@
 // `gradwright verify`: does the configured layout compute what one rank computes?
 //
 // Ranks are started as for `train`; where neither --ranks nor mpirun nor srun says how many, the
-// run file's layout.dp does. Rank 0 prints, and alone fails when something disagrees: another that
+// run file's layout does. Rank 0 prints, and alone fails when something disagrees: another that
 // left with an error before it would be taken for one that broke down.
 #include <jansson.h>
 

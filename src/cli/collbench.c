@@ -99,6 +99,10 @@ void gw_collbench_close(gw_collbench *b) {
     *b = (gw_collbench){0};
 }
 
+bool gw_collbench_in_place(gw_coll_kind kind) {
+    return kind != GW_COLL_ALL_TO_ALL && kind != GW_COLL_SHIFT;
+}
+
 gw_coll gw_collbench_coll(const gw_collbench *b, const gw_collbench_case *k, gw_coll_part *part) {
     int64_t n = gw_comm_size(b->comm), me = gw_comm_rank(b->comm), size = gw_dtype_size(k->dtype);
     int64_t elems = k->bytes / size;

@@ -47,6 +47,8 @@ GW_WARN_UNUSED gw_status gw_collbench_open(gw_collbench *b, gw_comm *comm, int64
 int64_t gw_collbench_scratch(const gw_comm *comm, int64_t bytes);
 void gw_collbench_close(gw_collbench *b);
 
+/* Can a collective of this kind be done in place (gw_coll_part)? */
+bool gw_collbench_in_place(gw_coll_kind kind);
 /* The collective of a case; `part` must outlive it. Sizes are rounded down to whole elements, and
  * for an all-to-all to a multiple of the ranks. */
 gw_coll gw_collbench_coll(const gw_collbench *b, const gw_collbench_case *k, gw_coll_part *part);

@@ -9,9 +9,9 @@
 //                on the host. 2 (H-1)/H N/L bytes a rank leave the host, not 2 (n-1)/n N (Jia et
 //                al., "Highly scalable deep learning training system", 2018, section 3.2.2).
 //   all-to-all   what the place l of any host shall have goes to the place l of this host first,
-//   which
-//                sends each host all of it in one message: H-1 messages between hosts instead of
-//                (H-1) L, L times as long (DeepSpeed-MoE, Rajbhandari et al. 2022, section 5.3).
+//                which sends each host all of it in one message: H-1 messages between hosts
+//                instead of (H-1) L, L times as long (DeepSpeed-MoE, Rajbhandari et al. 2022,
+//                section 5.3).
 //
 // The three stages of the all-reduce are rings over sub-groups, on a packed float32 (float64) copy
 // of the data: 16-bit data is rounded once, after the second. Cost: 2(L-1) local and 2(H-1) remote

@@ -7,13 +7,12 @@
 // float32:
 //
 //   all-gather (qwZ)       each encodes its share and sends it to all; everyone, the owner
-//   included,
-//                          keeps what decoding gives, so that all ranks hold the same bits
+//                          included, keeps what decoding gives, so that all ranks hold the same
+//                          bits
 //   reduce-scatter (qgZ)   each encodes what every other shall have: an all-to-all; the owner
-//   decodes
-//                          and adds. Where coll->per_host cuts the group, in two levels: first on
-//                          the host, summed in float32 and encoded again, then between hosts, which
-//                          divides the bytes between hosts by per_host (section 3.3)
+//                          decodes and adds. Where coll->per_host cuts the group, in two levels:
+//                          first on the host, summed in float32 and encoded again, then between
+//                          hosts, which divides the bytes between hosts by per_host (section 3.3)
 //   all-reduce             a reduce-scatter and an all-gather
 //
 // Tensors go one after another, so that a block never holds values of two: a norm's gains near 1

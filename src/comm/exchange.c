@@ -79,6 +79,10 @@ typedef struct hosts {
     int64_t per, count, host, at;
 } hosts;
 
+static hosts hosts_of(const gw_exchange *x, int64_t per_host, int64_t rank) {
+    return (hosts){per_host, x->size / per_host, rank / per_host, rank % per_host};
+}
+
 /* Collects in j->out, in the order of the own host's ranks, what they send to `target`; in turn
  * hands each its rows for the ranks of target's host. */
 static gw_status collect(const job *j, const hosts *h, int64_t target) {
@@ -118,9 +122,7 @@ static int64_t between(const gw_exchange *x, const hosts *h, int64_t host, int64
 
 static gw_status two_levels(const job *j, int64_t per_host) {
     const gw_exchange *x = j->x;
-    hosts h = {.per = per_host, .count = x->size / per_host};
-    h.host = j->g->me / per_host;
-    h.at = j->g->me % per_host;
+    hosts h = hosts_of(x, per_host, j->g->me);
     for (int64_t k = 0; k < h.count; k++) {
         int64_t to = (h.host + k) % h.count, from = (h.host - k + h.count) % h.count;
         int64_t target = to * h.per + h.at, source = from * h.per + h.at, n = j->p->row_bytes;
@@ -148,7 +150,7 @@ gw_coll_traffic gw_exchange_traffic(const gw_exchange *x, int64_t per_host, int6
     for (int64_t j = 0; j < x->size; j++) t.payload += j == rank ? 0 : rows_of(x, rank, j) * bytes;
     t.moved = t.payload;
     if (!in_two_levels(x->size, per_host)) return t;
-    hosts h = {per_host, x->size / per_host, rank / per_host, rank % per_host};
+    hosts h = hosts_of(x, per_host, rank);
     t.moved = 0;
     for (int64_t j = 0; j < x->size; j++) { /* to the rank of the own host that stands as j does */
         t.moved += j % per_host == h.at ? 0 : rows_of(x, rank, j) * bytes;
@@ -209,8 +211,8 @@ gw_status gw_comm_exchange(gw_comm *c, const gw_exchange *x, void *scratch, gw_d
         job j = {.c = c, .g = &g->g, .x = x, .p = &x->parts[i], .sent = &sent, .dg = dg};
         int64_t most = 0, me = g->g.me; /* of what passes through here at once */
         if (two) {
+            hosts h = hosts_of(x, per_host, me);
             for (int64_t k = 0; k < x->size; k += per_host) {
-                hosts h = {per_host, x->size / per_host, me / per_host, me % per_host};
                 most = GW_MAX(most, between(x, &h, h.host, k + h.at));
                 most = GW_MAX(most, between(x, &h, k / per_host, me));
             }

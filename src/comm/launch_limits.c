@@ -107,7 +107,7 @@ static int64_t threads_of_user(void) {
 static gw_status check_processes(int ranks, int threads, gw_diags *dg) {
     char name[256];
     int64_t need = (int64_t)ranks * (threads + EXTRA_THREADS);
-    int64_t left = gw_cgroup_processes_left("/proc", "/sys/fs/cgroup", name, sizeof name);
+    int64_t left = gw_cgroup_processes_left(GW_PROC, GW_CGROUPS, name, sizeof name);
     if (left >= 0 && left < need) {
         gw_diag *d =
             gw_diag_add(dg, GW_ERROR, GW_ERR_MEMORY, "launch-processes", (gw_where){0},
@@ -191,7 +191,7 @@ gw_status gw_launch_check(int ranks, const gw_cores *c, gw_diags *dg) {
     GW_TRY(check_processes(ranks, threads, dg));
     if (c->n > 0 && ranks > c->n)
         gw_log_warn("%d ranks share %d cores: they take turns", ranks, c->n);
-    double cpus = gw_cgroup_cpus("/proc", "/sys/fs/cgroup", name, sizeof name);
+    double cpus = gw_cgroup_cpus(GW_PROC, GW_CGROUPS, name, sizeof name);
     if (cpus > 0 && (double)ranks > cpus + 1e-9)
         gw_log_warn("cgroup %s allows the time of %.4g cores: %d ranks will wait for one another",
                     name, cpus, ranks);

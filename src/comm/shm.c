@@ -12,10 +12,9 @@
 // calls that all send and receive never blocks, whatever the size.
 //
 // Synchronisation. Each rank counts the signals that it has given each other one, and those it has
-// taken. In a group of up to 8 everyone signals everyone; larger groups signal at distances 1, 2,
-// 4,
-// ... (dissemination: Hensgen, Finkel, Manber 1988), which takes log2 n rounds. A rank can be one
-// sync ahead of another, never two, so what a signal says of its collective is kept for two.
+// taken. In a group of up to 8 everyone signals everyone; larger groups signal at distances that
+// double (dissemination: Hensgen, Finkel, Manber 1988), which takes log2 n rounds. A rank can be
+// one sync ahead of another, never two, so what a signal says of its collective is kept for two.
 //
 // Every signal and every message carries a hash of the collective it belongs to (kind, sizes,
 // group, number), and the receiver compares it with its own: ranks that call different things find

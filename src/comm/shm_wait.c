@@ -10,10 +10,9 @@
 //   ended      the rank waited for has died, or left, or aborted
 //   mismatch   it is in the same collective by number, but calls something else
 //   late       it has shown no sign of life for the timeout plus four times the longest silence
-//   this
-//              rank has had itself between two ops (an op may take seconds and is not a fault), or
-//              the kernel says that its process is stopped; one that declared itself busy has
-//              until its own limit
+//              this rank has had itself between two ops (an op may take seconds and is not a
+//              fault), or the kernel says that its process is stopped; one that declared itself
+//              busy has until its own limit
 //   circle     it waits for a rank that waits ... for this one, and nobody has moved for a timeout
 //
 // A rank that waits is alive, and says so in each slice; so in a chain of waiting ranks only the

@@ -181,10 +181,12 @@ static void part_of(const gw_mesh *m, const uint8_t *axes, int naxes, int64_t ra
     }
 }
 
+int gw_dim_outer(const gw_dim *d) { return d->outer ? d->outer : d->naxes; }
+
 /* The outer cut of a dimension, for one rank; a turned part stands `turn` ranks further. */
 static gw_shard outer_of(const gw_dim *d, const gw_mesh *m, int64_t rank) {
     gw_shard s = {.kind = (gw_shard_kind)d->shard, .size = d->size};
-    part_of(m, d->axes, d->outer ? d->outer : d->naxes, rank, &s);
+    part_of(m, d->axes, gw_dim_outer(d), rank, &s);
     s.part = (s.part + s.parts - d->turn % s.parts) % s.parts;
     return s;
 }
@@ -192,7 +194,7 @@ static gw_shard outer_of(const gw_dim *d, const gw_mesh *m, int64_t rank) {
 /* The chunk of an outer part of `length` elements; all of it if there is no second cut. */
 static gw_shard inner_of(const gw_dim *d, const gw_mesh *m, int64_t rank, int64_t length) {
     gw_shard s = {.kind = GW_SHARD_CHUNK, .size = length};
-    int outer = d->outer ? d->outer : d->naxes;
+    int outer = gw_dim_outer(d);
     part_of(m, d->axes + outer, d->naxes - outer, rank, &s);
     return s;
 }
@@ -225,8 +227,22 @@ uint32_t gw_type_cut_axes(const gw_type *t) {
 }
 
 bool gw_dim_same_cut(const gw_dim *a, const gw_dim *b) {
-    return a->naxes == b->naxes && a->shard == b->shard && a->outer == b->outer &&
+    return a->naxes == b->naxes && a->shard == b->shard && gw_dim_outer(a) == gw_dim_outer(b) &&
            a->turn == b->turn && memcmp(a->axes, b->axes, a->naxes) == 0;
+}
+
+bool gw_type_same_cuts(const gw_type *a, const gw_type *b) {
+    if (a->ndim != b->ndim) return false;
+    for (int i = 0; i < a->ndim; i++)
+        if (!gw_dim_same_cut(&a->dims[i], &b->dims[i])) return false;
+    return true;
+}
+
+void gw_dim_set_cut(gw_dim *d, const gw_dim *cut) {
+    gw_dim was = *d;
+    *d = *cut;
+    memcpy(d->name, was.name, sizeof d->name);
+    d->size = was.size;
 }
 
 gw_runs gw_type_runs(const gw_type *t, int i, const gw_mesh *m, int64_t rank) {
@@ -636,7 +652,7 @@ static void hash_value(gw_hasher *h, const gw_graph *g, const gw_value *v) {
     for (int i = 0; i < t->ndim; i++) {
         gw_hasher_add(h, t->dims[i].name, sizeof t->dims[i].name);
         hash_i64(h, t->dims[i].size);
-        hash_i64(h, t->dims[i].naxes | t->dims[i].shard << 8 | t->dims[i].outer << 16 |
+        hash_i64(h, t->dims[i].naxes | t->dims[i].shard << 8 | gw_dim_outer(&t->dims[i]) << 16 |
                         (int64_t)t->dims[i].turn << 24);
         gw_hasher_add(h, t->dims[i].axes, t->dims[i].naxes);
     }

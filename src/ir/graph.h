@@ -223,7 +223,14 @@ bool gw_type_even(const gw_type *t, int i, const gw_mesh *m);
 /* The sub-axes that dimensions are cut on. */
 uint32_t gw_type_cut_axes(const gw_type *t);
 uint32_t gw_dim_axes(const gw_dim *d);
+/* Sub-axes that make the outer cut; all of them where there is only one. */
+int gw_dim_outer(const gw_dim *d);
+/* Cut alike: by the same sub-axes in the same order, parts of one kind. An outer cut over all of
+ * them is the one cut. */
 bool gw_dim_same_cut(const gw_dim *a, const gw_dim *b);
+bool gw_type_same_cuts(const gw_type *a, const gw_type *b); /* of all dimensions, in order */
+/* Gives d the cut of another dimension, whatever it is called and however long it is. */
+void gw_dim_set_cut(gw_dim *d, const gw_dim *cut);
 
 /* What `rank` holds of dimension i: runs of consecutive global indices, in local order; at most two
  * (chunks, zigzags). */

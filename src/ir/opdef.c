@@ -32,6 +32,17 @@ int gw_op_accumulator(const gw_graph *g, const gw_op *o, int out) {
     return from_end <= def->nacc ? (int)o->nin - from_end : -1;
 }
 
+bool gw_op_accumulates(const gw_graph *g, const gw_op *o, int in) {
+    for (int k = 0; k < (int)o->nout; k++)
+        if (gw_op_accumulator(g, o, k) == in) return true;
+    return false;
+}
+
+bool gw_factor_partners(const gw_factor *a, const gw_factor *b) {
+    return (a->with[0] && strncmp(a->with, b->name, sizeof a->with) == 0) ||
+           (b->with[0] && strncmp(b->with, a->name, sizeof a->name) == 0);
+}
+
 /* ---- attributes by name ---- */
 
 static int attr_index(const gw_opdef *def, const char *name) {

@@ -245,6 +245,10 @@ int gw_optable_find(const gw_optable *t, const char *name);
 /* The input that output `out` accumulates into (index), or -1 when the op has none there. The input
  * may still be absent (GW_NONE). */
 int gw_op_accumulator(const gw_graph *g, const gw_op *o, int out);
+/* Is input `in` one that an output adds into? */
+bool gw_op_accumulates(const gw_graph *g, const gw_op *o, int in);
+/* Does one factor group the other (kv heads and query heads)? They are cut together. */
+bool gw_factor_partners(const gw_factor *a, const gw_factor *b);
 
 /* Defaults. */
 gw_status gw_infer_default(gw_infer *); /* outputs from the signature; dtype of input 0 */

@@ -41,9 +41,6 @@ void gw_sharding_place(gw_sharding *s, gw_vid v, const gw_type *t) {
     mine->pmax = t->pmax;
     for (int i = 0; i < mine->ndim; i++) {
         int j = gw_type_find(t, mine->dims[i].name);
-        if (j < 0) continue;
-        int64_t size = mine->dims[i].size;
-        mine->dims[i] = t->dims[j];
-        mine->dims[i].size = size;
+        if (j >= 0) gw_dim_set_cut(&mine->dims[i], &t->dims[j]);
     }
 }

@@ -34,10 +34,7 @@ static gw_status wrong(const looker *l, uint32_t axes, const char *what, const c
 }
 
 static bool counts(const looker *l, int k) {
-    if (gw_op_in(l->g, l->o, k) == GW_NONE) return false;
-    for (int i = 0; i < (int)l->o->nout; i++)
-        if (gw_op_accumulator(l->g, l->o, i) == k) return false;
-    return true;
+    return gw_op_in(l->g, l->o, k) != GW_NONE && !gw_op_accumulates(l->g, l->o, k);
 }
 
 /* The cut of factor f that all inputs agree on; NULL: in no input. */
@@ -59,9 +56,7 @@ static gw_status cut_of(const looker *l, const gw_factor *f, const gw_dim **cut)
 static bool has_partner(const looker *l, const gw_factor *f, int k) {
     for (int i = 0; i < l->sig.nfactors; i++) {
         const gw_factor *p = &l->sig.factors[i];
-        bool together = (p->with[0] && strncmp(p->with, f->name, sizeof p->with) == 0) ||
-                        (f->with[0] && strncmp(f->with, p->name, sizeof p->name) == 0);
-        if (together && p->out_dim[k] >= 0) return true;
+        if (gw_factor_partners(p, f) && p->out_dim[k] >= 0) return true;
     }
     return false;
 }

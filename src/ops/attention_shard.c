@@ -27,7 +27,8 @@
 
 #include "base/panic.h" /* GW_ASSERT, gw_panic */
 #include "ops/attention.h"
-#include "ops/hooks.h" /* gw_type_plain */
+#include "ops/conversion.h" /* gw_dim_first_axes */
+#include "ops/hooks.h"      /* gw_type_plain */
 
 /* The placements of one attention. */
 typedef struct layout {
@@ -53,17 +54,6 @@ static void cut_heads(gw_dim *d, uint32_t axes, const gw_mesh *m) {
     gw_dim_cut(d, axes, m);
 }
 
-/* The first n sub-axes of the cut of `from`. */
-static void cut_as_first(gw_dim *d, const gw_dim *from, int n) {
-    int64_t size = d->size;
-    gw_dim cut = *from;
-    memcpy(cut.name, d->name, sizeof cut.name);
-    for (int a = n; a < from->naxes; a++) gw_dim_uncut(&cut, 1u << from->axes[a]);
-    if (cut.outer >= cut.naxes) cut.outer = 0;
-    *d = cut;
-    d->size = size;
-}
-
 /* kv heads cut on as many of the sub-axes of q's heads as can be; as they are, if that is no fewer.
  */
 static void cut_groups(const gw_type *q, gw_type *k, const gw_mesh *m) {
@@ -76,7 +66,8 @@ static void cut_groups(const gw_type *q, gw_type *k, const gw_mesh *m) {
             *g = now.dims[2];
             return;
         }
-        cut_as_first(g, h, n);
+        gw_dim first = gw_dim_first_axes(h, n);
+        gw_dim_set_cut(g, &first);
         if (gw_attention_covers(q, k, m)) return;
     }
     gw_panic("kv heads that are whole serve all heads");
@@ -110,7 +101,6 @@ static gw_status lay_out(layout *l, const gw_sharding *s, const gw_type *q, cons
     l->k_home = l->k;
     l->k_home.dims[1] = l->q_home.dims[1];
     gw_dim_uncut(&l->k_home.dims[2], along);
-    if (l->k_home.dims[2].outer >= l->k_home.dims[2].naxes) l->k_home.dims[2].outer = 0;
     l->k_home.psum = l->k_grad.psum & ~along;
     if (!ring) return GW_OK;
     const gw_dim *d = &l->k.dims[1];

@@ -7,18 +7,18 @@
 // and each has its own statistics, [group c] (or [c] of a single one):
 //   groups = 1  all samples of the micro-batch, whoever holds them: SyncBatchNorm
 //   groups = n  as if n workers each looked at its own b/n samples alone: what data parallelism
-//   gives
-//               when nothing is synchronised; here a function of the batch, the same on one worker
+//               gives when nothing is synchronised; here a function of the batch, the same on one
+//               worker
 //
 // Nothing here knows a worker. The forward pass is three ops, and so is the backward one, because
 // what stands between them is a sum over samples:
-//   bn_mean         mean[group c] = sum of x / n                     n: rows of a group, on all
-//   ranks bn_var          var[group c]  = sum of (x - mean)^2 / n          (the biased variance)
+//   bn_mean         mean[group c] = sum of x / n              n: rows of a group, on all ranks
+//   bn_var          var[group c]  = sum of (x - mean)^2 / n   (the biased variance)
 //   batchnorm       y
-//   batchnorm_sums  s1[group c] = sum of dy, s2[group c] = sum of dy * xhat,  xhat = (x - mean) /
-//   sqrt(var
-//   + eps) batchnorm_dx    dx = gain / sqrt(var + eps) * (dy - s1 / n - xhat * s2 / n) sum_groups
-//   dgain[c] = sum over groups of s2, dbias = that of s1   (+ acc)
+//   batchnorm_sums  s1[group c] = sum of dy, s2[group c] = sum of dy * xhat
+//                   with xhat = (x - mean) / sqrt(var + eps)
+//   batchnorm_dx    dx = gain / sqrt(var + eps) * (dy - s1 / n - xhat * s2 / n)
+//   sum_groups      dgain[c] = sum over groups of s2, dbias = that of s1   (+ acc)
 // With one group and b sharded the sums come out partial, and whoever reads them first asks for the
 // whole: that all-reduce of c numbers is all of SyncBatchNorm. n is the global count, a constant,
 // so the partial sums are already divided. The variance is a second pass over x, around the mean:

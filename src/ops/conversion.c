@@ -25,8 +25,6 @@
 #include "base/panic.h"    /* GW_ASSERT */
 #include "ir/shard.h"      /* GW_SHARD_CHUNK */
 
-int gw_dim_outer(const gw_dim *d) { return d->outer ? d->outer : d->naxes; }
-
 gw_dim gw_dim_first_axes(const gw_dim *d, int n) {
     gw_dim r = *d;
     memset(r.axes, 0, sizeof r.axes);

@@ -23,8 +23,6 @@ gw_nesting gw_dim_nesting(const gw_dim *fine, const gw_dim *coarse, const gw_mes
 /* Does every rank hold the same elements in the same order under both? Not only where the cuts are
  * written alike: an outer cut in chunks of equal length is one cut. */
 bool gw_dim_same_part(const gw_dim *a, const gw_dim *b, const gw_mesh *m);
-/* Sub-axes that make the outer cut; all of them where there is only one. */
-int gw_dim_outer(const gw_dim *d);
 /* The first n sub-axes of a cut, and no others. */
 gw_dim gw_dim_first_axes(const gw_dim *d, int n);
 

@@ -21,9 +21,10 @@
 // the dtype of weight gradients; it rounds once per ROWS rows here.
 //
 // Work: 2 r v d for the loss; 6 r v d with the gradient (logits, dx, dw; each once). Exponentials
-// are left out, and masked rows are counted. d and v must be whole; sharded rows make loss and dw
-// partial sums. Where w's rows, the vocabulary, are cut over ranks, no rank knows a row's lse
-// alone: the shard rule then puts the pieces of ops/head_parts.c in the place of these ops.
+// are left out, and masked rows are counted. d must be whole, and v too in these two ops; sharded
+// rows make loss and dw partial sums. Where w's rows, the vocabulary, are cut over ranks, no rank
+// knows a row's lse alone: the shard rule then puts the pieces of ops/head_parts.c in the place of
+// these ops.
 #include "ops/head.h"
 
 #include <math.h>

@@ -27,12 +27,6 @@ char *gw_type_text(const gw_type *t, char *buf) {
     return buf;
 }
 
-int64_t gw_type_inner(const gw_type *t, int first) {
-    int64_t n = 1;
-    for (int i = first; i < t->ndim; i++) n *= t->dims[i].size;
-    return n;
-}
-
 /* ---- infer ---- */
 
 bool gw_infer_has(const gw_infer *f, int i) { return i < f->nin && f->in[i] != GW_NONE; }
@@ -134,6 +128,21 @@ gw_status gw_infer_dtype_attr(gw_infer *f, int i, gw_dtype dflt, gw_dtype *out) 
                    f->def->name, f->def->attrs[i].name);
 }
 
+static gw_type loss_type(const gw_infer *f) {
+    return gw_type_scalar(gw_dtype_stat((gw_dtype)gw_infer_in(f, 0)->dtype));
+}
+
+gw_status gw_infer_loss(gw_infer *f, int acc) {
+    f->out[0] = loss_type(f);
+    return gw_infer_want_acc(f, acc, &f->out[0]);
+}
+
+gw_status gw_infer_loss_grad(gw_infer *f, int acc) {
+    f->out[0] = gw_type_plain(gw_infer_in(f, 0), (gw_dtype)gw_infer_in(f, 0)->dtype);
+    f->out[1] = loss_type(f);
+    return gw_infer_want_acc(f, acc, &f->out[1]);
+}
+
 /* ---- sign ---- */
 
 gw_factor *gw_sign_add(gw_signature *s, const char *name, int64_t size, gw_factor_kind kind) {
@@ -188,3 +197,10 @@ gw_dtype gw_vjp_dtype(const gw_vjp *v, int i) {
 }
 
 gw_phase gw_vjp_phase(const gw_vjp *v, int i) { return is_param(v, i) ? GW_PHASE_W : GW_PHASE_B; }
+
+void gw_vjp_loss(gw_vjp *v, const char *grad) {
+    if (!v->want[0]) return;
+    gw_vid in[3] = {v->in[0], v->in[1], v->in[2]}, more[1];
+    v->din[0] = gw_vjp_build(v, GW_PHASE_BW, grad, in, 3, v->attrs, more);
+    v->replace[0] = more[0];
+}

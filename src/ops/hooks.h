@@ -21,8 +21,6 @@ gw_type gw_type_plain(const gw_type *t, gw_dtype dtype);
 gw_dtype gw_dtype_stat(gw_dtype t);
 /* "f32[b4 s8 d16]" into buf (>= 128 bytes). Returns buf. */
 char *gw_type_text(const gw_type *t, char *buf);
-/* Product of the sizes of dims first.. (global). */
-int64_t gw_type_inner(const gw_type *t, int first);
 
 /* ---- infer ---- */
 bool gw_infer_has(const gw_infer *f, int i);
@@ -44,6 +42,10 @@ gw_status gw_infer_want_scalar(gw_infer *f, int i);
 gw_status gw_infer_want_acc(gw_infer *f, int i, const gw_type *out);
 /* Attribute i as a float dtype; -1 stands for `dflt`. */
 gw_status gw_infer_dtype_attr(gw_infer *f, int i, gw_dtype dflt, gw_dtype *out);
+/* A loss op: one scalar, into which input `acc` may be added; and its gradient: that of input 0,
+ * then the loss. */
+gw_status gw_infer_loss(gw_infer *f, int acc);
+gw_status gw_infer_loss_grad(gw_infer *f, int acc);
 
 /* ---- sign ---- */
 /* Appends a factor that stands in no operand yet. */
@@ -65,5 +67,9 @@ gw_vid gw_vjp_build(gw_vjp *v, gw_phase phase, const char *name, const gw_vid *i
 gw_dtype gw_vjp_dtype(const gw_vjp *v, int i);
 /* GW_PHASE_W if input i is a parameter, else GW_PHASE_B. */
 gw_phase gw_vjp_phase(const gw_vjp *v, int i);
+/* Of a loss op whose inputs are what it judges, another, and the seed: `grad` of these, with the
+ * same attributes, makes the gradient of input 0 and the loss, which takes the place of the op's.
+ */
+void gw_vjp_loss(gw_vjp *v, const char *grad);
 
 #endif

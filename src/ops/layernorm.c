@@ -6,8 +6,8 @@
 // + eps).
 //
 // Backward, with a = dy * g and n = (x - mean) * rstd:
-//   dx = rstd * (a - mean(a) - n * mean(a * n))    dg = sum over rows of dy * n    db = sum over
-//   rows of dy
+//   dx = rstd * (a - mean(a) - n * mean(a * n))
+//   dg = sum over rows of dy * n        db = sum over rows of dy
 // It reads x, g, mean and rstd (the statistics in float32, float64 beside float64 values), and is
 // one op, phase BW. dg and db have the dtype of weight gradients and add into accumulators where
 // given.

@@ -21,12 +21,11 @@
 //               above `high` f_i stays, below `low` it becomes f_i / factor, and between them, with
 //               t = (n - low) / (high - low), it is (1 - t) f_i / factor + t f_i. Llama 3.1.
 //   yarn (3)    by the pair's number: with d(n) = k ln(original / (2 pi n)) / (2 ln theta), the
-//   pair
-//               that makes n turns in the original context, f_i stays up to first = floor(d(high)),
-//               becomes f_i / factor from last = ceil(d(low)) on, and between them, with
-//               t = (i - first) / (last - first), it is t f_i / factor + (1 - t) f_i. Peng et al.,
-//               "YaRN", 2023; low and high are its beta_slow and beta_fast. Cosine and sine are
-//               multiplied by `gain`, its attention factor.
+//               pair that makes n turns in the original context, f_i stays up to
+//               first = floor(d(high)), becomes f_i / factor from last = ceil(d(low)) on, and
+//               between them, with t = (i - first) / (last - first), it is t f_i / factor + (1 - t)
+//               f_i. Peng et al., "YaRN", 2023; low and high are its beta_slow and beta_fast.
+//               Cosine and sine are multiplied by `gain`, its attention factor.
 //
 // Numerics: the field computes frequency and angle in float32, and models are trained on those
 // angles: at position 100,000 they differ from exact ones in the third decimal. So a table of any
@@ -36,8 +35,7 @@
 //
 // Sharding passes on b, s and heads; k and r must be whole. Positions are data, so a table is cut
 // along s as they are, whatever the cut. A rotation is linear in x: a partial sum turns into one of
-// y, as long as the table is whole. Work by convention: 3 flops an element
-// of x; the table 1.
+// y, as long as the table is whole. Work by convention: 3 flops an element of x; the table 1.
 #include <math.h>
 
 #include "ops/cases.h" /* gw_case_begin */

@@ -10,9 +10,8 @@
 //
 //   groups = 1   the j-th N-th of this rank's rows
 //   groups = T   where x is, or is to become, the parts of T ranks one behind another: the j-th
-//   N-th
-//                of each of them, so that gathering and then taking is the same as taking and then
-//                gathering
+//                N-th of each of them, so that gathering and then taking is the same as taking and
+//                then gathering
 //
 // Types. Only the size of `s` changes; the cut of every dimension and partial sums stay. A piece's
 // rows bear the numbers of a shorter sequence, not their own, so only ops that treat all rows alike

@@ -31,10 +31,6 @@ static gw_status infer_inputs(gw_infer *f) {
     return gw_infer_want_scalar(f, 2);
 }
 
-static gw_type loss_type(const gw_infer *f) {
-    return gw_type_scalar(gw_dtype_stat((gw_dtype)gw_infer_in(f, 0)->dtype));
-}
-
 static void cost(const gw_graph *g, const gw_op *o, gw_cost *c) {
     gw_cost_set(g, o, 5 * (double)gw_cost_elems(g, gw_op_in(g, o, 0)), c);
 }
@@ -77,16 +73,10 @@ static void build_inputs(gw_case *c, const char *zd, const char *ld, int64_t v, 
 
 static gw_status infer(gw_infer *f) {
     GW_TRY(infer_inputs(f));
-    f->out[0] = loss_type(f);
-    return gw_infer_want_acc(f, 3, &f->out[0]);
+    return gw_infer_loss(f, 3);
 }
 
-static void vjp(gw_vjp *v) {
-    if (!v->want[0]) return;
-    gw_vid in[3] = {v->in[0], v->in[1], v->in[2]}, more[1];
-    v->din[0] = gw_vjp_build(v, GW_PHASE_BW, "xent_grad", in, 3, NULL, more);
-    v->replace[0] = more[0];
-}
+static void vjp(gw_vjp *v) { gw_vjp_loss(v, "xent_grad"); }
 
 static void reference(const gw_kargs *k) {
     double loss = 0;
@@ -135,9 +125,7 @@ const gw_opdef gw_opdef_xent = {
 
 static gw_status grad_infer(gw_infer *f) {
     GW_TRY(infer_inputs(f));
-    f->out[0] = gw_type_plain(gw_infer_in(f, 0), (gw_dtype)gw_infer_in(f, 0)->dtype);
-    f->out[1] = loss_type(f);
-    return gw_infer_want_acc(f, 3, &f->out[1]);
+    return gw_infer_loss_grad(f, 3);
 }
 
 static void grad_reference(const gw_kargs *k) {

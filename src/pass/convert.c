@@ -367,30 +367,3 @@ gw_vid gw_convert(gw_builder *b, gw_vid v, const gw_type *to) {
     }
     return s.why ? refuse(b, v, s.why) : v;
 }
-
-/* ---- pricing ---- */
-
-static int64_t payload_of(const gw_type *before, const step *s, const gw_mesh *m) {
-    int64_t n = gw_mesh_size(m, s->axes);
-    bool gathers = strcmp(s->op, "all_gather") == 0;
-    int64_t total = gw_type_local_elems(gathers ? &s->type : before, m, 0);
-    int64_t size = gw_dtype_bits((gw_dtype)before->dtype) / 8, others = total - (total + n - 1) / n;
-    if (strcmp(s->op, "all_reduce") == 0) return 2 * others * size;
-    if (strcmp(s->op, "shift") == 0) return n > 1 ? total * size : 0;
-    bool sends =
-        gathers || strcmp(s->op, "reduce_scatter") == 0 || strcmp(s->op, "all_to_all") == 0;
-    return sends ? others * size : 0;
-}
-
-int64_t gw_convert_bytes(const gw_graph *g, gw_vid v, const gw_type *to) {
-    way w;
-    step s;
-    int64_t sum = 0;
-    if (!begin(&w, g, v, to)) return -1;
-    gw_type before = w.now;
-    for (int steps = 0; next_step(&w, &s) && steps < MOST_STEPS; steps++) {
-        sum += payload_of(&before, &s, w.m);
-        before = w.now;
-    }
-    return arrived(&w) ? sum : -1;
-}

@@ -16,9 +16,6 @@
  * chains. What no chain of ops can do (to make a partial maximum, to add up integers) is
  * GW_ERR_CONFIG in b->status, with a diagnostic. */
 gw_vid gw_convert(gw_builder *b, gw_vid v, const gw_type *to);
-/* The payload in bytes that rank 0 sends in that chain (comm/comm.h: the theory's figure); -1 where
- * there is no chain. */
-int64_t gw_convert_bytes(const gw_graph *g, gw_vid v, const gw_type *to);
 
 /* The stream of a group: dp (also dp with dp_replicate or with cp: gradients), tp, cp, pp; ep where
  * a group takes sub-axes of several of these otherwise; compute where it takes none. */

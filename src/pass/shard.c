@@ -278,13 +278,9 @@ static gw_vid cut_home(gw_sharder *s, gw_vid v, gw_vid x) {
     gw_type t = *gw_type_of(s->dst, x);
     if (s->home[v] == GW_NONE || t.flat) return x;
     gw_type home = cut_like_param(s, s->home[v], gw_type_of(s->src, v));
-    bool same = true;
-    for (int i = 0; i < t.ndim; i++) {
-        same = same && gw_dim_same_cut(&t.dims[i], &home.dims[i]);
-        t.dims[i] = home.dims[i];
-    }
-    t.psum &= ~gw_type_cut_axes(&home);
-    return same ? x : gw_convert(&s->b, x, &t);
+    if (gw_type_same_cuts(&t, &home)) return x;
+    home.psum = t.psum & ~gw_type_cut_axes(&home);
+    return gw_convert(&s->b, x, &home);
 }
 
 /* The weights that an optimizer steps (or a copy of them, to undo it), or a gradient that is whole:
@@ -365,10 +361,8 @@ static gw_status settle_accumulators(gw_sharder *s, gw_oid first, gw_diags *dg) 
                 *a = *y;
                 s->settled.items[acc] = true;
             }
-            bool same = a->psum == y->psum && a->flat_axes == y->flat_axes;
-            for (int d = 0; d < a->ndim; d++)
-                same = same && gw_dim_same_cut(&a->dims[d], &y->dims[d]);
-            if (!same) return gw_shard_refuse(s, "its accumulator has another placement", dg);
+            if (a->psum != y->psum || a->flat_axes != y->flat_axes || !gw_type_same_cuts(a, y))
+                return gw_shard_refuse(s, "its accumulator has another placement", dg);
         }
     }
     return GW_OK;

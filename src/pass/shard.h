@@ -64,7 +64,5 @@ gw_status gw_shard_by_signature(gw_sharding *op, gw_diags *dg);
 gw_vid gw_shard_convert(gw_sharding *op, gw_vid v, const gw_type *to);
 /* GW_ERR_UNSUPPORTED with the op and its scope. */
 gw_status gw_shard_refuse(const gw_sharder *s, const char *what, gw_diags *dg);
-/* Is input `in` of o one that an output adds into? */
-bool gw_shard_is_accumulator(const gw_graph *g, const gw_op *o, int in);
 
 #endif

@@ -28,19 +28,10 @@ gw_status gw_shard_refuse(const gw_sharder *s, const char *what, gw_diags *dg) {
                    gw_op_def(s->src, o)->name, gw_graph_str(s->src, o->scope), what);
 }
 
-bool gw_shard_is_accumulator(const gw_graph *g, const gw_op *o, int in) {
-    for (int k = 0; k < (int)o->nout; k++)
-        if (gw_op_accumulator(g, o, k) == in) return true;
-    return false;
-}
-
 /* ---- conversions ---- */
 
 static bool same_placement(const gw_type *a, const gw_type *b) {
-    if (a->psum != b->psum || a->pmax != b->pmax) return false;
-    for (int i = 0; i < a->ndim; i++)
-        if (!gw_dim_same_cut(&a->dims[i], &b->dims[i])) return false;
-    return true;
+    return a->psum == b->psum && a->pmax == b->pmax && gw_type_same_cuts(a, b);
 }
 
 static int time_of(const gw_sharder *s) {
@@ -63,11 +54,7 @@ static gw_type target_of(const gw_sharder *s, gw_vid v, const gw_type *to) {
     t.pmax = to->pmax;
     for (int i = 0; i < t.ndim; i++) {
         int j = gw_type_find(to, t.dims[i].name);
-        gw_dim d = t.dims[i];
-        if (j >= 0) d = to->dims[j];
-        memcpy(d.name, t.dims[i].name, sizeof d.name);
-        d.size = t.dims[i].size;
-        t.dims[i] = d;
+        if (j >= 0) gw_dim_set_cut(&t.dims[i], &to->dims[j]);
     }
     return t;
 }
@@ -119,7 +106,7 @@ typedef struct plan {
 } plan;
 
 static bool reads(const gw_sharder *s, int k) {
-    return s->op.in[k] != GW_NONE && !gw_shard_is_accumulator(s->src, s->op.op, k);
+    return s->op.in[k] != GW_NONE && !gw_op_accumulates(s->src, s->op.op, k);
 }
 
 static void decide(const gw_sharder *s, plan *p, int f) {
@@ -164,16 +151,10 @@ static void keep_blocks(const gw_sharder *s, plan *p, int f) {
     p->by[f] = BY_WEIGHT;
 }
 
-/* Is one a factor that groups the other? They are cut together. */
-static bool partners(const gw_factor *a, const gw_factor *b) {
-    return (a->with[0] && strncmp(a->with, b->name, sizeof a->with) == 0) ||
-           (b->with[0] && strncmp(b->with, a->name, sizeof a->name) == 0);
-}
-
 static void settle_conflicts(plan *p) {
     for (int f = 0; f < p->sig.nfactors; f++)
         for (int h = 0; h < f; h++) {
-            if (partners(&p->sig.factors[f], &p->sig.factors[h])) continue;
+            if (gw_factor_partners(&p->sig.factors[f], &p->sig.factors[h])) continue;
             uint32_t both = gw_dim_axes(&p->cut[f]) & gw_dim_axes(&p->cut[h]);
             if (!both) continue;
             int loser = p->by[f] < p->by[h] ? f : h;
@@ -271,7 +252,7 @@ static uint32_t summed(const plan *p) {
         bool kept = p->sig.factors[f].out_dim[0] >= 0;
         for (int h = 0; h < p->sig.nfactors; h++)
             kept = kept || (p->sig.factors[h].out_dim[0] >= 0 &&
-                            partners(&p->sig.factors[f], &p->sig.factors[h]));
+                            gw_factor_partners(&p->sig.factors[f], &p->sig.factors[h]));
         if (!kept) mask |= gw_dim_axes(&p->cut[f]);
     }
     return mask;
@@ -282,11 +263,7 @@ static gw_vid input_for(gw_sharder *s, const plan *p, int k) {
     gw_type t = *gw_type_of(s->dst, v);
     for (int f = 0; f < p->sig.nfactors; f++) {
         int i = k < GW_MAX_IN ? p->sig.factors[f].in_dim[k] : -1;
-        if (i < 0) continue;
-        gw_dim d = p->cut[f];
-        memcpy(d.name, t.dims[i].name, sizeof d.name);
-        d.size = t.dims[i].size;
-        t.dims[i] = d;
+        if (i >= 0) gw_dim_set_cut(&t.dims[i], &p->cut[f]);
     }
     bool travels = p->travels && (p->through < 0 || p->through == k);
     uint32_t joining = gw_op_def(s->src, s->op.op)->joins_in;
@@ -301,7 +278,7 @@ static gw_vid input_for(gw_sharder *s, const plan *p, int k) {
 static gw_dim *partner_of(gw_type *t, const gw_signature *sig, const gw_factor *f, int k) {
     for (int i = 0; i < sig->nfactors; i++) {
         const gw_factor *p = &sig->factors[i];
-        if (partners(p, f) && p->out_dim[k] >= 0) return &t->dims[p->out_dim[k]];
+        if (gw_factor_partners(p, f) && p->out_dim[k] >= 0) return &t->dims[p->out_dim[k]];
     }
     return NULL;
 }
@@ -311,14 +288,10 @@ static void place_output(gw_type *t, const plan *p, int k) {
         const gw_factor *x = &p->sig.factors[f];
         if (p->cut[f].naxes == 0) continue;
         gw_dim *d = x->out_dim[k] >= 0 ? &t->dims[x->out_dim[k]] : partner_of(t, &p->sig, x, k);
-        if (!d) {
+        if (d)
+            gw_dim_set_cut(d, &p->cut[f]);
+        else
             t->psum |= gw_dim_axes(&p->cut[f]);
-            continue;
-        }
-        gw_dim cut = p->cut[f];
-        memcpy(cut.name, d->name, sizeof cut.name);
-        cut.size = d->size;
-        *d = cut;
     }
     t->psum |= p->travels;
 }
@@ -342,12 +315,7 @@ static gw_status flat_outputs(gw_sharder *s, const gw_op *o, const gw_type *flat
     for (int k = 0; k < (int)o->nout; k++) {
         gw_type *t = &g->values.items[gw_op_out(g, o, k)].type;
         if (t->ndim > 0) {
-            for (int i = 0; i < t->ndim; i++) {
-                gw_dim d = flat->dims[i];
-                d.size = t->dims[i].size;
-                memcpy(d.name, t->dims[i].name, sizeof d.name);
-                t->dims[i] = d;
-            }
+            for (int i = 0; i < t->ndim; i++) gw_dim_set_cut(&t->dims[i], &flat->dims[i]);
             t->flat = 1;
             t->flat_axes = flat->flat_axes;
             t->psum |= travels;

@@ -172,7 +172,6 @@ static void read_work(reader *r) {
         double s = r->hw ? gw_hardware_seconds(r->hw, c.flops, bytes) : 0;
         bool attention = strncmp(gw_op_def(&r->g, o)->name, "attention", 9) == 0;
         r->b->flops[way] += c.flops;
-        r->b->memory_bytes[way] += bytes;
         r->b->seconds[way] += s;
         if (attention) r->b->attention_flops[way] += c.flops, r->b->attention_seconds[way] += s;
         if (attention && way == GW_BLOCK_FORWARD) read_heads(r, o);

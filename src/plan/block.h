@@ -50,7 +50,7 @@ typedef struct gw_block {
     gw_block_wire tp[2][GW_COLL_KIND_COUNT], cp[2][GW_COLL_KIND_COUNT];
     gw_block_product products[GW_BLOCK_PRODUCTS];
     int nproducts;
-    double flops[2], attention_flops[2], memory_bytes[2];
+    double flops[2], attention_flops[2];
     double seconds[2], attention_seconds[2]; /* each op by its own roofline; 0: no machine stated */
     int64_t saved_bytes;                     /* made in forward, read in backward */
     int64_t heads, kv_heads;                 /* of rank 0 in attention */

@@ -22,10 +22,6 @@ static const gw_hardware presets[] = {
     {"b200", 2250e12, 1, 8.00e12, 900e9, 8, 0},
 };
 
-const char *gw_hardware_name(int i) {
-    return i >= 0 && i < (int)GW_COUNT(presets) ? presets[i].name : NULL;
-}
-
 static gw_status wrong(gw_diags *dg, const char *word, size_t n, const char *what) {
     gw_diag *d = gw_diag_add(dg, GW_ERROR, GW_ERR_USAGE, "usage", (gw_where){0},
                              "--hardware: '%.*s' %s", (int)GW_MIN(n, (size_t)80), word, what);

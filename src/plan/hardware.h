@@ -23,8 +23,6 @@ typedef struct gw_hardware {
  * keys flops memory link reach beyond mfu. Values are numbers with an optional k M G T P and an
  * optional unit (B/s, FLOP/s). What is wrong is GW_ERR_USAGE, with what is known in the hint. */
 GW_WARN_UNUSED gw_status gw_hardware_parse(const char *text, gw_hardware *out, gw_diags *dg);
-/* Preset i's name, NULL past the end. */
-const char *gw_hardware_name(int i);
 /* Bytes/s between the ranks of a group of n; 0 if that is not stated. */
 double gw_hardware_link(const gw_hardware *h, int64_t n);
 /* Seconds of work: the longer of its products and its memory traffic, by what is stated. */

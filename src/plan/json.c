@@ -63,7 +63,7 @@ static json_t *batch_json(const gw_ledger *l) {
     json_t *o = json_object();
     put_int(o, "ops", l->batch_ops);
     put_int(o, "groups", l->model.resnet.groups);
-    put_int(o, "images_together", l->micro_batch * l->ranks / l->model.resnet.groups);
+    put_int(o, "images_together", l->micro_batch * l->dp / l->model.resnet.groups);
     put_int(o, "micro_batches", l->micro_batches);
     return o;
 }
@@ -311,6 +311,7 @@ json_t *gw_plan_json(const gw_ledger *l) {
     put_int(o, "params", l->params);
     put_int(o, "active_params", l->active_params);
     put_int(o, "ranks", l->ranks);
+    put_int(o, "dp", l->dp);
     put_int(o, "micro_batch", l->micro_batch);
     put_int(o, "seq_len", l->seq);
     put_int(o, "micro_batches", l->micro_batches);

@@ -33,10 +33,12 @@ static void read_sizes(gw_ledger *l, const gw_graph *g) {
         GW_ASSERT(x->type.ndim == (images ? 4 : 2));
         l->micro_batch = gw_type_local_dim(&x->type, 0, &g->mesh, 0);
         l->seq = images ? 1 : x->type.dims[1].size;
+        l->tokens_per_step = x->type.dims[0].size * l->seq;
+        l->dp = x->type.dims[0].size / GW_MAX(1, l->micro_batch);
     }
     l->micro_batches = GW_MAX(1, g->micro_batches);
     l->ranks = gw_mesh_ranks(&g->mesh);
-    l->tokens_per_step = l->micro_batch * l->seq * l->micro_batches * l->ranks;
+    l->tokens_per_step *= l->micro_batches;
     for (int64_t i = 0; i < g->ops.count; i++) {
         const gw_op *o = &g->ops.items[i];
         bool depends = gw_op_def(g, o)->traits & GW_OP_BATCH_DEPENDENT;

@@ -126,6 +126,7 @@ typedef struct gw_ledger {
     int64_t active_params; /* of these, what one token goes through: not all experts */
     int64_t matrix_params; /* active ones, without lookup tables */
     int64_t ranks;
+    int64_t dp;               /* of these, how many take samples of their own */
     int64_t micro_batch, seq; /* sequences of a rank, tokens; images, and 1 */
     int64_t micro_batches;    /* in a step */
     int64_t tokens_per_step;  /* of all ranks; images of a net for them */

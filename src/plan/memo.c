@@ -41,7 +41,7 @@ static uint64_t add_type(uint64_t h, const gw_type *t) {
         h = gw_hash64(d->name, sizeof d->name, h);
         h = add(h, d->size);
         h = gw_hash64(d->axes, d->naxes, h);
-        h = add(h, d->shard | d->outer << 8 | d->turn << 16);
+        h = add(h, d->shard | gw_dim_outer(d) << 8 | d->turn << 16);
     }
     return h;
 }

@@ -24,7 +24,9 @@ static void heading(FILE *out, const char *text) { fprintf(out, "\n%s\n", text);
 static void print_net_sizes(const gw_ledger *l, const char *name, FILE *out) {
     const gw_resnet *r = &l->model.resnet;
     char ranks[48] = "";
-    if (l->ranks > 1) snprintf(ranks, sizeof ranks, " × %lld ranks", (long long)l->ranks);
+    if (l->dp > 1)
+        snprintf(ranks, sizeof ranks, " × %lld %sranks", (long long)l->dp,
+                 l->dp < l->ranks ? "data-parallel " : "");
     fprintf(out,
             "%s: residual net of %lld, %lld, %lld, %lld %sblocks, width %lld, images of %lld x "
             "%lld x %lld, %lld classes\n",
@@ -44,7 +46,7 @@ static void print_net_sizes(const gw_ledger *l, const char *name, FILE *out) {
 /* What another layout or another cut into micro-batches would change. */
 static void print_batch_dependence(const gw_ledger *l, FILE *out) {
     if (l->batch_ops == 0) return;
-    int64_t groups = l->model.resnet.groups, all = l->micro_batch * l->ranks;
+    int64_t groups = l->model.resnet.groups, all = l->micro_batch * l->dp;
     heading(out, "depends on the batch");
     fprintf(out, "  %lld ops of batch norms: an image's result depends on those beside it\n",
             (long long)l->batch_ops);
@@ -113,7 +115,9 @@ static void print_sizes(const gw_ledger *l, const char *name, FILE *out) {
         fprintf(out, "                  and %s biases of routers' choice, as published: %s\n",
                 COUNT(biases), COUNT(l->params + biases));
     char ranks[48] = "";
-    if (l->ranks > 1) snprintf(ranks, sizeof ranks, " × %lld ranks", (long long)l->ranks);
+    if (l->dp > 1)
+        snprintf(ranks, sizeof ranks, " × %lld %sranks", (long long)l->dp,
+                 l->dp < l->ranks ? "data-parallel " : "");
     fprintf(out,
             "a step            %lld sequence%s × %s token%s × %lld micro-batch%s%s = %s token%s\n",
             (long long)l->micro_batch, S(l->micro_batch), COUNT(l->seq), S(l->seq),

@@ -8,7 +8,8 @@
 // loop times the micro-batches, recomputation and elementwise work included. Their ratio is what
 // recomputation costs.
 //
-// Both are one rank's share: of R ranks each computes 1/R of the samples.
+// Both are one rank's share: of R ranks each computes 1/R of a step's samples, tokens or products;
+// what tensor-parallel ranks all compute (norms, copied kv heads) is in the second figure alone.
 //
 // Kernels are asked as the executor asks (gw_kernel_choose), so what is printed is what will run.
 // Collectives are read as the executor reads them (run/exec_comm.h), buckets fused, and their bytes

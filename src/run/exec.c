@@ -139,8 +139,7 @@ static gw_status bind_params(gw_exec *x, const gw_exec *from, gw_diags *dg) {
                            "the other program has no parameter '%s'", name);
         const gw_type *a = &p->type, *b = gw_type_of(&from->g, src);
         bool same = a->dtype == b->dtype && a->flat == b->flat && a->flat_axes == b->flat_axes &&
-                    gw_type_same_dims(a, b);
-        for (int i = 0; same && i < a->ndim; i++) same = gw_dim_same_cut(&a->dims[i], &b->dims[i]);
+                    gw_type_same_dims(a, b) && gw_type_same_cuts(a, b);
         if (!same) gw_panic("parameter '%s' has another type in the other program", name);
         x->param[v] = gw_exec_ptr(from, src);
     }

@@ -77,7 +77,6 @@ struct gw_copier {
     int64_t room, issued, finished;
     bool stop;
     gw_copy_bytes moved;
-    int64_t wait_ns;
     int fault; /* errno of the first copy that failed, and which */
     gw_oid faulty;
     int64_t fault_at;
@@ -198,11 +197,7 @@ static gw_status report(const gw_copier *c, gw_diags *dg) {
 
 static gw_status wait_for(gw_copier *c, int64_t ticket, gw_diags *dg) {
     pthread_mutex_lock(&c->lock);
-    if (c->finished < ticket) {
-        int64_t t0 = gw_clock_ns();
-        while (c->finished < ticket) pthread_cond_wait(&c->done, &c->lock);
-        c->wait_ns += gw_clock_ns() - t0;
-    }
+    while (c->finished < ticket) pthread_cond_wait(&c->done, &c->lock);
     bool bad = c->fault != 0;
     pthread_mutex_unlock(&c->lock);
     return bad ? report(c, dg) : GW_OK;
@@ -238,7 +233,6 @@ gw_status gw_copier_drain(gw_copier *c, gw_diags *dg) {
 }
 
 gw_copy_bytes gw_copier_moved(const gw_copier *c) { return c ? c->moved : (gw_copy_bytes){0}; }
-int64_t gw_copier_wait_ns(const gw_copier *c) { return c ? c->wait_ns : 0; }
 bool gw_copier_is_direct(const gw_copier *c) { return c && c->direct; }
 
 void gw_copier_times(const gw_copier *c, gw_oid o, int64_t *start, int64_t *ns) {

@@ -51,9 +51,8 @@ void gw_copier_issue(gw_copier *c, gw_oid o);
 /* Waits for all that was issued. */
 GW_WARN_UNUSED gw_status gw_copier_drain(gw_copier *c, gw_diags *dg);
 
-/* What was carried since the copier was made, and how long the program waited for it. */
+/* What was carried since the copier was made. */
 gw_copy_bytes gw_copier_moved(const gw_copier *c);
-int64_t gw_copier_wait_ns(const gw_copier *c);
 /* The latest run of copy op o: gw_clock_ns at its start, and how long it took. After a drain. */
 void gw_copier_times(const gw_copier *c, gw_oid o, int64_t *start, int64_t *ns);
 /* Does the file go past the page cache? */

@@ -553,5 +553,3 @@ const gw_kernel *gw_experts_ep_kernel(const gw_machine *m) {
 }
 
 gw_experts_seen gw_experts_ep_seen(const void *state) { return ((const experts_ep *)state)->seen; }
-
-void gw_experts_ep_reset(void *state) { ((experts_ep *)state)->seen = (gw_experts_seen){0}; }

@@ -17,7 +17,7 @@ int64_t gw_experts_ep_workspace(const gw_graph *g, const gw_op *o, const gw_coll
 /* Gives the state that the kernel's prepare made the ranks to speak to. */
 void gw_experts_ep_join(void *state, gw_comm *c);
 
-/* Since it was joined, or since the last reset; of this rank unless said otherwise. */
+/* Since it was joined; of this rank unless said otherwise. */
 typedef struct gw_experts_seen {
     int64_t runs, rounds; /* rounds: of all runs together; one each unless the buffer is short */
     int64_t rows;         /* that arrived here */
@@ -26,7 +26,6 @@ typedef struct gw_experts_seen {
     int64_t ns;                  /* in all */
 } gw_experts_seen;
 gw_experts_seen gw_experts_ep_seen(const void *state);
-void gw_experts_ep_reset(void *state);
 
 /* One run of either op if the load is even; what runs count depends on the data. */
 enum { GW_EXPERTS_ARRAYS = 6 };

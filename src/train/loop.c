@@ -149,19 +149,13 @@ static void announce_ranks(const run *r) {
                                           "parameters, gradients and optimizer states"};
     const gw_rf_layout *l = &r->rf->layout;
     char each[64] = "";
-    char cuts[96] = "";
-    int at = 0;
-    if (l->tp > 1)
-        at = snprintf(cuts, sizeof cuts, ", tp %" PRId64 "%s", l->tp,
-                      l->sequence_parallel ? " with sequence parallelism" : "");
-    if (l->cp > 1)
-        at += snprintf(cuts + at, sizeof cuts - (size_t)at, ", cp %" PRId64 " (%s)", l->cp,
-                       gw_runfile_word(r->rf, "layout.cp_mode"));
-    if (l->ep > 1) snprintf(cuts + at, sizeof cuts - (size_t)at, ", ep %" PRId64, l->ep);
+    gw_str cuts = {0};
+    gw_runfile_describe_cuts(r->rf, &cuts);
     if (l->zero > 0 && l->dp_replicate > 1)
         snprintf(each, sizeof each, ", in %" PRId64 " replicas", l->dp_replicate);
     gw_log_info("%" PRId64 " ranks%s, zero %" PRId64 ": %s sharded%s", gw_runfile_ranks(r->rf),
-                cuts, l->zero, sharded[l->zero], each);
+                gw_str_c(&cuts), l->zero, sharded[l->zero], each);
+    gw_str_release(&cuts);
 }
 
 /* Has the launcher of local ranks spoken of the cgroup's limit already? */

@@ -17,6 +17,7 @@
 #include "base/arena.h"    /* gw_mem_alloc */
 #include "base/hash.h"     /* gw_hash128_of */
 #include "base/panic.h"    /* GW_ASSERT */
+#include "run/exec_comm.h" /* gw_exec_group_rank */
 #include "train/weights.h" /* gw_floats_from */
 
 enum { LINE = 400, PIECES_BYTES = 16 << 20, PIECE_MOST = 1 << 20, PIECE_LEAST = 64 << 10 };
@@ -105,30 +106,19 @@ static uint32_t cut_axes(const gw_type *t) {
     return gw_type_cut_axes(t) | (t->flat ? t->flat_axes : 0);
 }
 
-bool gw_ranks_have_parts(const gw_type *t) {
-    bool cut = t->flat;
-    for (int i = 0; i < t->ndim; i++) cut = cut || t->dims[i].naxes > 0;
-    return cut;
-}
+bool gw_ranks_have_parts(const gw_type *t) { return t->flat || gw_type_cut_axes(t) != 0; }
 
 int64_t gw_ranks_part(const gw_type *t, const gw_mesh *mesh, int64_t rank) {
-    uint32_t cut = cut_axes(t);
-    int64_t part = 0;
-    for (int a = 0; a < mesh->naxes; a++)
-        if (cut >> a & 1u) part = part * mesh->axes[a].size + gw_mesh_coord(mesh, rank, a);
-    return part;
+    return gw_exec_group_rank(mesh, cut_axes(t), rank);
 }
 
 /* Is the rank's coordinate 0 on all sub-axes but those of the mask? */
-static bool is_first(const gw_mesh *mesh, int64_t rank, uint32_t but) {
-    bool first = true;
-    for (int a = 0; a < mesh->naxes; a++)
-        if (!(but >> a & 1u)) first = first && gw_mesh_coord(mesh, rank, a) == 0;
-    return first;
+bool gw_ranks_counts(const gw_mesh *mesh, uint32_t over, int64_t rank) {
+    return gw_exec_group_rank(mesh, ~over, rank) == 0;
 }
 
 bool gw_ranks_owns(const gw_type *t, const gw_mesh *mesh, int64_t rank) {
-    return is_first(mesh, rank, cut_axes(t));
+    return gw_ranks_counts(mesh, cut_axes(t), rank);
 }
 
 /* What becomes of the elements of one rank's piece: put in their places, or added there. */
@@ -155,7 +145,7 @@ static void take_run(const taker *k, int64_t global, int64_t count, const char *
 static void take_piece(const taker *k, int64_t at, int64_t piece, const char *from) {
     gw_held w;
     int64_t global, local, count;
-    if (!is_first(k->mesh, k->rank, k->from)) return;
+    if (!gw_ranks_counts(k->mesh, k->from, k->rank)) return;
     gw_held_begin(&w, k->t, k->mesh, k->rank);
     w.at = w.lo + at;
     w.hi = GW_MIN(w.hi, w.at + piece);
@@ -215,13 +205,9 @@ gw_status gw_ranks_add_up(gw_comm *c, const gw_type *t, const gw_mesh *mesh, uin
 
 /* ---- sums ---- */
 
-bool gw_ranks_counts(const gw_mesh *mesh, uint32_t over, int64_t rank) {
-    return is_first(mesh, rank, over);
-}
-
 gw_status gw_ranks_sum_partial(gw_comm *c, const gw_type *t, const gw_mesh *mesh, double *value,
                                const char *what, gw_diags *dg) {
     if (!c || t->psum == 0) return GW_OK;
-    if (!is_first(mesh, gw_comm_rank(c), t->psum)) *value = 0;
+    if (!gw_ranks_counts(mesh, t->psum, gw_comm_rank(c))) *value = 0;
     return gw_comm_sum_f64(c, value, 1, what, dg);
 }

@@ -103,7 +103,6 @@ static gw_report_wire wire_of(gw_coll_traffic planned, gw_coll_traffic sent, gw_
     gw_report_wire w = {.planned = planned};
     w.counted.payload = (sent.payload - less.payload) / steps;
     w.counted.moved = (sent.moved - less.moved) / steps;
-    w.remainder = (sent.moved - less.moved) % steps;
     return w;
 }
 

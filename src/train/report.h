@@ -20,7 +20,6 @@ const char *gw_report_wire_name(int k);
 /* Bytes that rank 0 sends in a step by one of them; rows of experts are planned at even load. */
 typedef struct gw_report_wire {
     gw_coll_traffic planned, counted;
-    int64_t remainder; /* bytes moved that do not divide by the steps: 0 where counted is exact */
 } gw_report_wire;
 
 /* The figures of one run, planned beside measured. */

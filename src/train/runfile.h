@@ -296,6 +296,10 @@ void gw_runfile_idle_keys(const gw_runfile *rf, gw_str *out);
 /* The same as one line of the log, when there are such keys. */
 void gw_runfile_note_idle(const gw_runfile *rf);
 
+/* Appends what of the layout is beside data parallelism, a comma before each: ", tp 2, cp 4
+ * (ring)".
+ */
+void gw_runfile_describe_cuts(const gw_runfile *rf, gw_str *out);
 /* The ranks that the layout takes: dp x cp x tp. */
 int64_t gw_runfile_ranks(const gw_runfile *rf);
 /* Length of sequences in programs: train.seq_len, rounded up to where its cuts are even. */

@@ -38,6 +38,19 @@ int64_t gw_runfile_padded_seq(const gw_runfile *rf) {
     return (rf->train.seq_len + parts - 1) / parts * parts;
 }
 
+void gw_runfile_describe_cuts(const gw_runfile *rf, gw_str *out) {
+    const gw_rf_layout *l = &rf->layout;
+    if (l->tp > 1)
+        gw_str_printf(out, ", tp %lld%s", LL(l->tp),
+                      l->sequence_parallel ? " with sequence parallelism" : "");
+    if (l->cp > 1)
+        gw_str_printf(out, ", cp %lld (%s", LL(l->cp), gw_runfile_word(rf, "layout.cp_mode"));
+    if (l->cp > 1 && l->cp_mode == GW_RF_CP_HYBRID)
+        gw_str_printf(out, ", %lld exchange heads", LL(l->cp_ulysses));
+    if (l->cp > 1) gw_str_add(out, ")");
+    if (l->ep > 1) gw_str_printf(out, ", ep %lld", LL(l->ep));
+}
+
 // ------------------------------------------------------------------ the product
 
 /* Ranks are not known: what makes the batch add up, if everything else of it is given. */

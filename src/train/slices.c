@@ -16,17 +16,15 @@
 
 #include <string.h>
 
-#include "base/panic.h"  /* GW_ASSERT */
-#include "data/tokens.h" /* GW_LABEL_MASKED */
+#include "base/panic.h"    /* GW_ASSERT */
+#include "data/tokens.h"   /* GW_LABEL_MASKED */
+#include "run/exec_comm.h" /* gw_exec_group_rank */
 
 enum { PAD_TOKEN = -1, PAD_POSITION = 0 };
 
 int64_t gw_slices_part(const gw_mesh *mesh, int64_t rank) {
     uint32_t samples = gw_mesh_group(mesh, "dp_replicate") | gw_mesh_group(mesh, "dp");
-    int64_t part = 0;
-    for (int a = 0; a < mesh->naxes; a++)
-        if (samples >> a & 1u) part = part * mesh->axes[a].size + gw_mesh_coord(mesh, rank, a);
-    return part;
+    return gw_exec_group_rank(mesh, samples, rank);
 }
 
 /* Elements of an input here; 0 of one that the program lacks. */

@@ -10,7 +10,7 @@
 //            bound is tight. What is wrong in a layout shows here.
 //   second   the run's own precision and wires, if they are others: against one rank in it. The
 //            bound is what the precision does to the reference itself when its sums are taken in
-//            another order, measured beside it, and what the wires may do.
+//            another order, or its last bits moved, measured beside it, and what the wires may do.
 //
 // SGD unless the run's optimizer is asked for: it is linear in the gradient, so that a wrong
 // constant shows in the updates too. A schedule is left out: warm-up would make the first updates
@@ -340,33 +340,18 @@ static gw_status run_pass(gw_runfile *rf, const gw_verify_opts *o, bool own, gw_
 
 /* ---- the whole ---- */
 
-/* What of the layout is beside data parallelism, with a comma before each. */
-static const char *describe_cuts(const gw_runfile *rf, gw_arena *a) {
-    const gw_rf_layout *l = &rf->layout;
-    gw_str s = {0};
-    if (l->tp > 1)
-        gw_str_printf(&s, ", tp %lld%s", (long long)l->tp,
-                      l->sequence_parallel ? " with sequence parallelism" : "");
-    if (l->cp > 1)
-        gw_str_printf(&s, ", cp %lld (%s", (long long)l->cp, gw_runfile_word(rf, "layout.cp_mode"));
-    if (l->cp > 1 && l->cp_mode == GW_RF_CP_HYBRID)
-        gw_str_printf(&s, ", %lld exchange heads", (long long)l->cp_ulysses);
-    if (l->cp > 1) gw_str_add(&s, ")");
-    if (l->ep > 1) gw_str_printf(&s, ", ep %lld", (long long)l->ep);
-    const char *text = gw_arena_strdup(a, gw_str_c(&s));
-    gw_str_release(&s);
-    return text;
-}
-
 static void describe(const gw_runfile *rf, const gw_verify_opts *o, gw_verify_result *out) {
     const gw_rf_layout *l = &rf->layout;
     out->steps = o->steps;
     out->ranks = gw_runfile_ranks(rf);
     out->made_up_data = !o->data && !rf->data.train;
+    gw_str cuts = {0};
+    gw_runfile_describe_cuts(rf, &cuts);
     out->layout = gw_arena_printf(
         &out->mem, "dp %lld, zero %lld, dp_replicate %lld%s, micro-batches %lld", (long long)l->dp,
-        (long long)l->zero, (long long)(l->zero > 0 ? l->dp_replicate : 1),
-        describe_cuts(rf, &out->mem), (long long)rf->train.accumulate);
+        (long long)l->zero, (long long)(l->zero > 0 ? l->dp_replicate : 1), gw_str_c(&cuts),
+        (long long)rf->train.accumulate);
+    gw_str_release(&cuts);
     out->optimizer =
         o->run_optimizer
             ? gw_arena_printf(&out->mem, "%s, lr %g", gw_runfile_word(rf, "optimizer.name"),

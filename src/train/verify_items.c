@@ -14,17 +14,20 @@
 //
 //   1e-5       sums in another order, float32, over sequences of some hundred terms
 //   rounding   of a weight to its dtype, once a step, seen against the update
-//   noise      in the run's own precision, and under the run's own optimizer: four times how far
-//   the
-//              reference lies from itself when the same sums are taken in another order (rows
-//              reversed; micro-batches cut as the ranks cut them), for this tensor or for the
-//              median of its kind, whichever is larger
+//   noise      in the run's own precision, under the run's own optimizer, and for nets that make
+//              much of last bits (batch norms, routers): four times how far the reference lies
+//              from itself when its sums are taken in another order or its weights moved by a last
+//              bit (verify_side.c), for this tensor or for the median of its kind, whichever is
+//              larger
 //   wires      what quantised hops may do, by the largest value of each block (comm/wire.h)
 //   turned     under AdamW, from the second step on: what is said below
 //
 // Under AdamW an element of an update is the sign of a gradient, whatever its size; where the
 // gradient is noise, so is the update. Elements whose second moment says so are left out of the
-// comparison of parameters; the moments themselves are compared in full.
+// comparison of parameters; the moments themselves are compared in full. But a weight that was
+// turned moves everything that is computed from it in the next steps. A run of a few steps has
+// hardly more than one such element, and the reference's own noise may have none: the bound has
+// room for one in a weight of typical norm, which changes that weight by 2 lr / norm.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -17,9 +17,9 @@
 // last bits from the first step on, and reversed rows can leave a norm's sums as they were: there
 // weights are moved in every step, and in float32 all of them, by the last bit. Where products are
 // cut over ranks each partial sum is rounded once more than on one rank, from the first step on,
-// which is shown by moving a quarter of all weights. With all but some
-// rows or micro-batches masked (the divisor unchanged) it computes what these alone add to the
-// gradient: the parts of which a wrong gradient may be a wrong sum.
+// which is shown by moving a quarter of all weights (in float32 all). With all but some rows or
+// micro-batches masked (the divisor unchanged) it computes what these alone add to the gradient:
+// the parts of which a wrong gradient may be a wrong sum.
 #include "train/verify_side.h"
 
 #include <string.h>

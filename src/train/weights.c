@@ -156,6 +156,13 @@ typedef struct found {
     const int64_t *dims;
 } found;
 
+/* Files of a model without its head lack the first part of the name. */
+static const gw_st_tensor *find_st(const source *s, const char *name) {
+    const gw_st_tensor *t = gw_st_find(s->st, name);
+    const char *dot = strchr(name, '.');
+    return t || !dot ? t : gw_st_find(s->st, dot + 1);
+}
+
 /* Tensor i of those that hold p. */
 static bool find(const source *s, const gw_param *p, int64_t i, found *f) {
     *f = (found){0};
@@ -167,9 +174,7 @@ static bool find(const source *s, const gw_param *p, int64_t i, found *f) {
         return true;
     }
     char buf[GW_HF_NAME];
-    const char *name = gw_param_hf_name(p, i, buf), *dot = strchr(name, '.');
-    f->st = gw_st_find(s->st, name);
-    if (!f->st && dot) f->st = gw_st_find(s->st, dot + 1);
+    f->st = find_st(s, gw_param_hf_name(p, i, buf));
     if (!f->st) return false;
     f->ndim = f->st->ndim;
     f->dims = f->st->dims;
@@ -332,9 +337,7 @@ static gw_status read_buffer(const source *s, gw_exec *x, const gw_buffer *b, gw
     gw_vid v = gw_exec_find(x, b->name);
     if (s->gguf || !b->hf || v == GW_NONE || !gw_exec_ptr(x, v)) return GW_OK;
     gw_tensor t = gw_exec_tensor(x, v);
-    found f = {.st = gw_st_find(s->st, b->hf)};
-    const char *dot = strchr(b->hf, '.');
-    if (!f.st && dot) f.st = gw_st_find(s->st, dot + 1);
+    found f = {.st = find_st(s, b->hf)};
     if (!f.st) return missing(s, b->hf, dg);
     if (f.st->ndim != 1 || f.st->dims[0] != t.elems)
         return gw_fail_at(dg, GW_ERR_FORMAT, "weights-shape", (gw_where){.file = s->path},

@@ -9,7 +9,8 @@ root=$(dirname "$GW_TESTS_DIR")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 unset MAKEFLAGS MFLAGS MAKELEVEL V PREFIX prefix DESTDIR
-make=(make -C "$root" --no-print-directory MODE="$GW_MODE" BUILD="$(dirname "$GW_BUILD")")
+# As the program was made: written otherwise, the flags would differ and all of it be compiled again.
+make=(make -C "$root" --no-print-directory MODE="$GW_MODE" BUILD="$GW_MAKE_BUILD" CC="$GW_MAKE_CC")
 
 DESTDIR=$work prefix=/opt/gw "$root/scripts/install.sh" install "$GW_BIN" >/dev/null
 program=$work/opt/gw/bin/gradwright

@@ -4,49 +4,9 @@
 #include <string.h>
 
 #include "base/rng.h" /* gw_rng_normal */
-#include "eval.h"     /* eval */
+#include "bench.h"    /* bench */
 #include "harness.h"  /* TEST, CHECK */
 #include "ops/ops.h"  /* gw_ops_table */
-
-typedef struct bench {
-    gw_graph g;
-    gw_builder b;
-    gw_diags dg;
-    eval e;
-} bench;
-
-static void bench_init(bench *t) {
-    memset(t, 0, sizeof *t);
-    gw_graph_init(&t->g, gw_ops_table());
-    gw_diags_init(&t->dg);
-    gw_builder_init(&t->b, &t->g, &t->dg);
-    eval_init(&t->e, &t->g);
-}
-
-static void bench_release(bench *t) {
-    eval_release(&t->e);
-    gw_graph_release(&t->g);
-    gw_diags_release(&t->dg);
-}
-
-static gw_vid leaf(bench *t, gw_dtype dtype, const char *dims) {
-    return gw_graph_leaf(&t->g, GW_ROLE_INPUT, GW_CAUSE_DATA, GW_RATE_MB, gw_type_make(dtype, dims),
-                         "");
-}
-
-static int64_t elems(bench *t, gw_vid v) { return gw_type_elems(gw_type_of(&t->g, v)); }
-
-static gw_vid normal(bench *t, gw_dtype dtype, const char *dims, const char *key) {
-    gw_vid v = leaf(t, dtype, dims);
-    for (int64_t i = 0; i < elems(t, v); i++)
-        eval_set(&t->e, v, i, gw_rng_normal(gw_rng_key_named(3, key), (uint64_t)i));
-    return v;
-}
-
-static void run(bench *t) {
-    CHECK_OK(t->b.status, &t->dg);
-    eval_run(&t->e, 0, t->g.ops.count);
-}
 
 static double get(bench *t, gw_vid v, int64_t i) { return eval_get(&t->e, v, i); }
 
@@ -58,8 +18,8 @@ static double get(bench *t, gw_vid v, int64_t i) { return eval_get(&t->e, v, i);
 static void dropped(double p, const char *key, int64_t s0, int64_t s1, int64_t batch, double *y) {
     bench t;
     bench_init(&t);
-    gw_vid x = leaf(&t, GW_F64, "b2 s20 d100"), sample = leaf(&t, GW_I64, "b2");
-    gw_vid counter = leaf(&t, GW_I64, "");
+    gw_vid x = bench_leaf(&t, GW_F64, "b2 s20 d100"), sample = bench_leaf(&t, GW_I64, "b2");
+    gw_vid counter = bench_leaf(&t, GW_I64, "");
     for (int64_t i = 0; i < 2 * INNER; i++) eval_set(&t.e, x, i, 1);
     eval_set(&t.e, sample, 0, (double)s0);
     eval_set(&t.e, sample, 1, (double)s1);
@@ -67,7 +27,7 @@ static void dropped(double p, const char *key, int64_t s0, int64_t s1, int64_t b
     gw_attr a[3] = {{.f = p}, {0}, {.i = 7}};
     a[1].s = gw_graph_intern(&t.g, key);
     gw_vid out = gw_build(&t.b, "dropout", (gw_vid[]){x, sample, counter}, 3, a, NULL);
-    run(&t);
+    bench_run(&t);
     for (int64_t i = 0; i < 2 * INNER; i++) y[i] = get(&t, out, i);
     bench_release(&t);
 }
@@ -113,18 +73,19 @@ TEST(dropout_masks_follow_the_sample) {
 static void check_cached(int window, const int *pos, int n) {
     bench t;
     bench_init(&t);
-    gw_vid q = normal(&t, GW_F64, "b1 s6 h4 k3", "q"), k = normal(&t, GW_F64, "b1 s6 g2 k3", "k");
-    gw_vid v = normal(&t, GW_F64, "b1 s6 g2 k3", "v"), lse;
+    gw_vid q = bench_normal(&t, GW_F64, "b1 s6 h4 k3", "q"),
+           k = bench_normal(&t, GW_F64, "b1 s6 g2 k3", "k");
+    gw_vid v = bench_normal(&t, GW_F64, "b1 s6 g2 k3", "v"), lse;
     gw_vid o = gw_build(&t.b, "attention", (gw_vid[]){q, k, v}, 3,
                         (gw_attr[]){{.i = 1}, {.i = window}, {.f = 0}}, &lse);
     char dims[3][32], rows[32];
     snprintf(dims[0], 32, "b1 s%d h4 k3", n);
     snprintf(dims[1], 32, "b1 s%d g2 k3", n);
     snprintf(rows, 32, "b1 s%d", n);
-    gw_vid qn = leaf(&t, GW_F64, dims[0]), kn = leaf(&t, GW_F64, dims[1]);
-    gw_vid vn = leaf(&t, GW_F64, dims[1]), at = leaf(&t, GW_I32, rows);
-    gw_vid kc = leaf(&t, GW_F64, "b1 t9 g2 k3"), vc = leaf(&t, GW_F64, "b1 t9 g2 k3");
-    for (int64_t i = 0; i < elems(&t, kc); i++) { /* rows not yet written hold anything */
+    gw_vid qn = bench_leaf(&t, GW_F64, dims[0]), kn = bench_leaf(&t, GW_F64, dims[1]);
+    gw_vid vn = bench_leaf(&t, GW_F64, dims[1]), at = bench_leaf(&t, GW_I32, rows);
+    gw_vid kc = bench_leaf(&t, GW_F64, "b1 t9 g2 k3"), vc = bench_leaf(&t, GW_F64, "b1 t9 g2 k3");
+    for (int64_t i = 0; i < bench_elems(&t, kc); i++) { /* rows not yet written hold anything */
         eval_set(&t.e, kc, i, 1e3);
         eval_set(&t.e, vc, i, -1e3);
     }
@@ -142,7 +103,7 @@ static void check_cached(int window, const int *pos, int n) {
            v2 = gw_build1(&t.b, "cache_put", vc, vn, at);
     gw_vid y = gw_build(&t.b, "attention_cache", (gw_vid[]){qn, k2, v2, at}, 4,
                         (gw_attr[]){{.i = window}, {.f = 0}}, NULL);
-    run(&t);
+    bench_run(&t);
     for (int r = 0; r < n; r++)
         for (int i = 0; i < 12; i++)
             CHECK_NEAR(get(&t, y, r * 12 + i), pos[r] < 0 ? 0 : get(&t, o, pos[r] * 12 + i), 1e-12);
@@ -160,14 +121,15 @@ TEST(cache_attention_is_causal_attention) {
 TEST(cache_put_skips_and_the_later_row_stands) {
     bench t;
     bench_init(&t);
-    gw_vid cache = leaf(&t, GW_BF16, "b2 t3 g1 k1"), x = leaf(&t, GW_F32, "b2 s4 g1 k1");
-    gw_vid pos = leaf(&t, GW_I32, "b2 s4");
+    gw_vid cache = bench_leaf(&t, GW_BF16, "b2 t3 g1 k1"),
+           x = bench_leaf(&t, GW_F32, "b2 s4 g1 k1");
+    gw_vid pos = bench_leaf(&t, GW_I32, "b2 s4");
     eval_fill(&t.e, cache, (double[]){-1, -2, -3, -4, -5, -6}, 6);
     eval_fill(&t.e, x, (double[]){10, 11, 12, 13, 14, 15, 16, 17}, 8);
     eval_fill(&t.e, pos, (double[]){1, -1, 3, 1, 0, 2, -2147483648.0, 2147483647.0}, 8);
     gw_vid y = gw_build1(&t.b, "cache_put", cache, x, pos);
     CHECK_EQ(t.g.values.items[y].tie, cache);
-    run(&t);
+    bench_run(&t);
     static const double want[6] = {-1, 13, -3, 14, -5, 15};
     for (int i = 0; i < 6; i++) CHECK_NEAR(get(&t, y, i), want[i], 0);
     bench_release(&t);
@@ -176,8 +138,8 @@ TEST(cache_put_skips_and_the_later_row_stands) {
 TEST(cache_attention_refuses_heads_that_do_not_group) {
     bench t;
     bench_init(&t);
-    gw_vid kc = leaf(&t, GW_F32, "b1 t5 g4 k2");
-    gw_vid in[4] = {leaf(&t, GW_F32, "b1 s1 h6 k2"), kc, kc, leaf(&t, GW_I32, "b1 s1")};
+    gw_vid kc = bench_leaf(&t, GW_F32, "b1 t5 g4 k2");
+    gw_vid in[4] = {bench_leaf(&t, GW_F32, "b1 s1 h6 k2"), kc, kc, bench_leaf(&t, GW_I32, "b1 s1")};
     gw_build(&t.b, "attention_cache", in, 4, NULL, NULL);
     CHECK_FAILS(t.b.status, &t.dg, "no multiple");
     bench_release(&t);
@@ -193,8 +155,8 @@ TEST(cache_attention_cuts_kv_heads_with_heads) {
     bench t;
     gw_signature s;
     bench_init(&t);
-    gw_vid kc = leaf(&t, GW_F32, "b1 t5 g2 k2");
-    gw_vid in[4] = {leaf(&t, GW_F32, "b1 s1 h6 k2"), kc, kc, leaf(&t, GW_I32, "b1 s1")};
+    gw_vid kc = bench_leaf(&t, GW_F32, "b1 t5 g2 k2");
+    gw_vid in[4] = {bench_leaf(&t, GW_F32, "b1 s1 h6 k2"), kc, kc, bench_leaf(&t, GW_I32, "b1 s1")};
     gw_build(&t.b, "attention_cache", in, 4, NULL, NULL);
     CHECK_OK(t.b.status, &t.dg);
     gw_op_def(&t.g, &t.g.ops.items[0])->sign(&t.g, &t.g.ops.items[0], &s);
@@ -211,11 +173,11 @@ TEST(cache_attention_cuts_kv_heads_with_heads) {
 TEST(pick_takes_rows_and_zeros_outside) {
     bench t;
     bench_init(&t);
-    gw_vid x = leaf(&t, GW_F32, "b4 s3 d2"), at = leaf(&t, GW_I32, "b4");
+    gw_vid x = bench_leaf(&t, GW_F32, "b4 s3 d2"), at = bench_leaf(&t, GW_I32, "b4");
     for (int i = 0; i < 24; i++) eval_set(&t.e, x, i, 1 + i);
     eval_fill(&t.e, at, (double[]){2, 0, -1, 3}, 4);
     gw_vid y = gw_build1(&t.b, "pick", x, at);
-    run(&t);
+    bench_run(&t);
     static const double want[8] = {5, 6, 7, 8, 0, 0, 0, 0};
     for (int i = 0; i < 8; i++) CHECK_NEAR(get(&t, y, i), want[i], 0);
     bench_release(&t);
@@ -226,9 +188,9 @@ TEST(addn_rounds_once) {
     bench_init(&t);
     gw_vid in[3];
     static const double x[3] = {1, 0x1p-8, 0x1p-8}; /* a chain in bf16 stays at 1 */
-    for (int i = 0; i < 3; i++) eval_set(&t.e, in[i] = leaf(&t, GW_BF16, "d1"), 0, x[i]);
+    for (int i = 0; i < 3; i++) eval_set(&t.e, in[i] = bench_leaf(&t, GW_BF16, "d1"), 0, x[i]);
     gw_vid y = gw_build(&t.b, "addn", in, 3, NULL, NULL);
-    gw_build(&t.b, "addn", (gw_vid[]){in[0], leaf(&t, GW_F32, "d1")}, 2, NULL, NULL);
+    gw_build(&t.b, "addn", (gw_vid[]){in[0], bench_leaf(&t, GW_F32, "d1")}, 2, NULL, NULL);
     CHECK_FAILS(t.b.status, &t.dg, "one dtype");
     eval_run(&t.e, 0, 1);
     CHECK_NEAR(get(&t, y, 0), 1 + 0x1p-7, 0);
@@ -238,9 +200,9 @@ TEST(addn_rounds_once) {
 TEST(zeros_does_not_read) {
     bench t;
     bench_init(&t);
-    gw_vid x = leaf(&t, GW_I32, "b2 d3");
+    gw_vid x = bench_leaf(&t, GW_I32, "b2 d3");
     gw_vid y = gw_build(&t.b, "zeros", &x, 1, (gw_attr[]){{.i = GW_BF16}}, NULL);
-    run(&t);
+    bench_run(&t);
     gw_cost c;
     gw_op_def(&t.g, &t.g.ops.items[0])->cost(&t.g, &t.g.ops.items[0], &c);
     CHECK(c.bytes_read == 0 && c.bytes_written == 12);

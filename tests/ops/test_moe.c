@@ -7,41 +7,10 @@
 #include <string.h>
 
 #include "base/rng.h"  /* gw_rng_normal */
-#include "eval.h"      /* eval */
+#include "bench.h"     /* bench */
 #include "harness.h"   /* TEST, CHECK */
 #include "ops/ops.h"   /* gw_ops_table */
 #include "ops/route.h" /* gw_route_token */
-
-typedef struct bench {
-    gw_graph g;
-    gw_builder b;
-    gw_diags dg;
-    eval e;
-} bench;
-
-static void bench_init(bench *t) {
-    memset(t, 0, sizeof *t);
-    gw_graph_init(&t->g, gw_ops_table());
-    gw_diags_init(&t->dg);
-    gw_builder_init(&t->b, &t->g, &t->dg);
-    eval_init(&t->e, &t->g);
-}
-
-static void bench_release(bench *t) {
-    eval_release(&t->e);
-    gw_graph_release(&t->g);
-    gw_diags_release(&t->dg);
-}
-
-static gw_vid leaf(bench *t, gw_dtype dtype, const char *dims) {
-    return gw_graph_leaf(&t->g, GW_ROLE_INPUT, GW_CAUSE_DATA, GW_RATE_MB, gw_type_make(dtype, dims),
-                         "x");
-}
-
-static void run(bench *t) {
-    CHECK_OK(t->b.status, &t->dg);
-    eval_run(&t->e, 0, t->g.ops.count);
-}
 
 /* Attributes by name: "top", 2.0, ..., NULL. */
 static gw_vid build(bench *t, const char *op, const gw_vid *in, int nin, gw_vid *more,
@@ -149,7 +118,7 @@ static int64_t count_drops(int n, int hot, int64_t s, double factor, bool by_sco
     bench_init(&t);
     char dims[32];
     snprintf(dims, sizeof dims, "b1 s%d t1", (int)s);
-    gw_vid in[2] = {leaf(&t, GW_I32, dims), leaf(&t, GW_F32, dims)};
+    gw_vid in[2] = {bench_leaf(&t, GW_I32, dims), bench_leaf(&t, GW_F32, dims)};
     for (int64_t k = 0; k < s; k++) {
         int64_t e = k < s / 10 * 9 ? k % hot : hot + k % (n - hot);
         ((int32_t *)eval_data(&t.e, in[0]))[k] = (int32_t)e;
@@ -159,7 +128,7 @@ static int64_t count_drops(int n, int hot, int64_t s, double factor, bool by_sco
     gw_vid kept = build(&t, "cap", in, 2, NULL, keys, (double[]){n, factor, by_score});
     gw_vid count = gw_build1(&t.b, "drops", in[0], kept);
     gw_vid load = build(&t, "loads", in, 1, NULL, keys, (double[]){n});
-    run(&t);
+    bench_run(&t);
     for (int e = 0; e < n; e++) *most = GW_MAX(*most, (int64_t)eval_get(&t.e, load, e));
     for (int64_t k = 0; by_score && k < s; k++) { /* no kept one has less than a dropped one */
         if (eval_get(&t.e, kept, k) >= 0) continue;
@@ -198,11 +167,11 @@ TEST(capacity_keeps_the_first_and_counts_no_padding) {
     static const char *const keys[] = {"experts", "capacity", NULL};
     bench t;
     bench_init(&t);
-    gw_vid in[2] = {leaf(&t, GW_I32, "b2 s6 t1"), leaf(&t, GW_F32, "b2 s6 t1")};
+    gw_vid in[2] = {bench_leaf(&t, GW_I32, "b2 s6 t1"), bench_leaf(&t, GW_F32, "b2 s6 t1")};
     static const int32_t ids[12] = {0, 0, 0, 0, 1, 1, 0, 0, -1, -1, -1, -1};
     memcpy(eval_data(&t.e, in[0]), ids, sizeof ids);
     gw_vid kept = build(&t, "cap", in, 2, NULL, keys, (double[]){2, 1});
-    run(&t);
+    bench_run(&t);
     /* 6 tokens over 2 experts: room 3; 2 tokens: room 1. */
     static const int32_t want[12] = {0, 0, 0, -1, 1, 1, 0, -1, -1, -1, -1, -1};
     CHECK(memcmp(eval_data(&t.e, kept), want, sizeof want) == 0);
@@ -226,9 +195,9 @@ static balanced balance_of(double tilt, bool even, bool samples, int padding) {
     char dims[32];
     int s = 16 + padding;
     snprintf(dims, sizeof dims, "b1 s%d", s);
-    gw_vid tokens = leaf(&t, GW_I32, dims);
+    gw_vid tokens = bench_leaf(&t, GW_I32, dims);
     snprintf(dims, sizeof dims, "b1 s%d n8", s);
-    gw_vid z = leaf(&t, GW_F64, dims), seed = leaf(&t, GW_F64, ""), more[2];
+    gw_vid z = bench_leaf(&t, GW_F64, dims), seed = bench_leaf(&t, GW_F64, ""), more[2];
     eval_set(&t.e, seed, 0, 1);
     for (int i = 0; i < s; i++) {
         ((int32_t *)eval_data(&t.e, tokens))[i] = i < 16 ? i : -1;
@@ -244,7 +213,7 @@ static balanced balance_of(double tilt, bool even, bool samples, int padding) {
     gw_vid loss =
         build(&t, "balance", (gw_vid[]){p, load, seed}, 3, NULL, loss_keys, (double[]){2});
     gw_vid zl = build(&t, "z_loss", (gw_vid[]){zs, load, seed}, 3, NULL, loss_keys, (double[]){2});
-    run(&t);
+    bench_run(&t);
     balanced r = {eval_get(&t.e, loss, 0), eval_get(&t.e, zl, 0), {0}};
     for (int e = 0; e < 8; e++) r.load[e] = eval_get(&t.e, load, e);
     bench_release(&t);
@@ -277,13 +246,13 @@ TEST(padding_is_in_no_load_and_no_mean) {
 TEST(a_bias_steps_by_its_rate_against_the_load) {
     bench t;
     bench_init(&t);
-    gw_vid in[2] = {leaf(&t, GW_F32, "n4"), leaf(&t, GW_F32, "n4")};
+    gw_vid in[2] = {bench_leaf(&t, GW_F32, "n4"), bench_leaf(&t, GW_F32, "n4")};
     static const float bias[4] = {0, 0.5f, -1, 2}, load[4] = {3, 1, 2, 2};
     memcpy(eval_data(&t.e, in[0]), bias, sizeof bias);
     memcpy(eval_data(&t.e, in[1]), load, sizeof load);
     static const char *const keys[] = {"rate", NULL};
     gw_vid to = build(&t, "balance_step", in, 2, NULL, keys, (double[]){0.25});
-    run(&t);
+    bench_run(&t);
     static const double want[4] = {-0.25, 0.75, -1, 2}; /* the mean is 2 */
     for (int e = 0; e < 4; e++) CHECK(eval_get(&t.e, to, e) == want[e]);
     bench_release(&t);
@@ -301,7 +270,7 @@ TEST(routers_that_cannot_choose_are_refused) {
     for (size_t i = 0; i < GW_COUNT(bad); i++) {
         bench t;
         bench_init(&t);
-        gw_vid in[2] = {leaf(&t, GW_F32, "b1 s2 n8"), leaf(&t, GW_I32, "b1 s2")};
+        gw_vid in[2] = {bench_leaf(&t, GW_F32, "b1 s2 n8"), bench_leaf(&t, GW_I32, "b1 s2")};
         (void)build(&t, "route", in, 2, NULL, keys, bad[i].v);
         CHECK(t.b.status == GW_ERR_CONFIG);
         CHECK_MSG(strstr(gw_diags_first_error(&t.dg), bad[i].says), "%s",

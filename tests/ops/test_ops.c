@@ -5,53 +5,11 @@
 #include <string.h>
 
 #include "base/rng.h" /* gw_rng_normal */
-#include "eval.h"     /* eval */
+#include "bench.h"    /* bench */
 #include "harness.h"  /* TEST, CHECK */
 #include "ops/ops.h"  /* gw_ops_table */
 
 /* ---- a graph of one or a few ops, typed in ---- */
-
-typedef struct bench {
-    gw_graph g;
-    gw_builder b;
-    gw_diags dg;
-    eval e;
-} bench;
-
-static void bench_init(bench *t) {
-    memset(t, 0, sizeof *t);
-    gw_graph_init(&t->g, gw_ops_table());
-    t->g.micro_batches = 1;
-    gw_diags_init(&t->dg);
-    gw_builder_init(&t->b, &t->g, &t->dg);
-    eval_init(&t->e, &t->g);
-}
-
-static void bench_release(bench *t) {
-    eval_release(&t->e);
-    gw_graph_release(&t->g);
-    gw_diags_release(&t->dg);
-}
-
-static gw_vid leaf(bench *t, gw_dtype dtype, const char *dims) {
-    return gw_graph_leaf(&t->g, GW_ROLE_INPUT, GW_CAUSE_DATA, GW_RATE_MB, gw_type_make(dtype, dims),
-                         "x");
-}
-
-/* A leaf with normal numbers. */
-static gw_vid normal(bench *t, gw_dtype dtype, const char *dims, const char *key) {
-    gw_vid v = leaf(t, dtype, dims);
-    for (int64_t i = 0; i < gw_type_elems(gw_type_of(&t->g, v)); i++)
-        eval_set(&t->e, v, i, gw_rng_normal(gw_rng_key_named(3, key), (uint64_t)i));
-    return v;
-}
-
-static int64_t elems(bench *t, gw_vid v) { return gw_type_elems(gw_type_of(&t->g, v)); }
-
-static void run(bench *t) {
-    CHECK_OK(t->b.status, &t->dg);
-    eval_run(&t->e, 0, t->g.ops.count);
-}
 
 /* Builds op `name` on f32 leaves (or i32 where the text begins with #, absent where it is NULL). */
 static gw_vid build(bench *t, const char *name, const char *const *dims, int n,
@@ -59,8 +17,8 @@ static gw_vid build(bench *t, const char *name, const char *const *dims, int n,
     gw_vid in[GW_MAX_IN];
     for (int i = 0; i < n; i++)
         in[i] = !dims[i]            ? GW_NONE
-                : dims[i][0] == '#' ? leaf(t, GW_I32, dims[i] + 1)
-                                    : leaf(t, GW_F32, dims[i]);
+                : dims[i][0] == '#' ? bench_leaf(t, GW_I32, dims[i] + 1)
+                                    : bench_leaf(t, GW_F32, dims[i]);
     return gw_build(&t->b, name, in, n, attrs, NULL);
 }
 
@@ -212,21 +170,21 @@ static void check_type(bench *t, gw_vid v, gw_dtype dtype, const char *dims) {
 TEST(shapes_follow_names) {
     bench t;
     bench_init(&t);
-    gw_vid x = leaf(&t, GW_BF16, "b2 s3 d8"), wq = leaf(&t, GW_BF16, "h4 k2 d8"), o[3];
+    gw_vid x = bench_leaf(&t, GW_BF16, "b2 s3 d8"), wq = bench_leaf(&t, GW_BF16, "h4 k2 d8"), o[3];
     gw_vid q = gw_build1(&t.b, "matmul", x, wq);
     check_type(&t, q, GW_BF16, "b2 s3 h4 k2");
-    check_type(&t, gw_build1(&t.b, "matmul", q, leaf(&t, GW_BF16, "d8 h4 k2")), GW_BF16,
+    check_type(&t, gw_build1(&t.b, "matmul", q, bench_leaf(&t, GW_BF16, "d8 h4 k2")), GW_BF16,
                "b2 s3 d8");
     check_type(&t, gw_build1(&t.b, "matmul", q, wq), GW_BF16, "b2 s3 d8");
     check_type(&t, gw_build1(&t.b, "matmul_dw", q, x), GW_F32, "h4 k2 d8");
-    gw_build(&t.b, "rmsnorm", (gw_vid[]){q, leaf(&t, GW_BF16, "k2")}, 2, NULL, o);
+    gw_build(&t.b, "rmsnorm", (gw_vid[]){q, bench_leaf(&t, GW_BF16, "k2")}, 2, NULL, o);
     check_type(&t, o[0], GW_F32, "b2 s3 h4");
     gw_attr rows[] = {{.i = 16}, {.i = GW_BF16}, {.s = gw_graph_intern(&t.g, "p")}};
-    gw_vid ids = leaf(&t, GW_I32, "b2 s3");
+    gw_vid ids = bench_leaf(&t, GW_I32, "b2 s3");
     check_type(&t, gw_build(&t.b, "embed_grad", (gw_vid[]){ids, x}, 2, rows, NULL), GW_BF16,
                "p16 d8");
     check_type(&t, gw_build1(&t.b, "embed_grad", ids, x), GW_F32, "v1 d8");
-    gw_vid kv = leaf(&t, GW_BF16, "b2 s3 g2 k2");
+    gw_vid kv = bench_leaf(&t, GW_BF16, "b2 s3 g2 k2");
     gw_build(&t.b, "attention", (gw_vid[]){q, kv, kv}, 3, NULL, o);
     check_type(&t, o[0], GW_F32, "b2 s3 h4");
     bench_release(&t);
@@ -419,14 +377,14 @@ TEST(attention_is_a_masked_softmax) {
         const mask *m = &masks[n];
         bench t;
         bench_init(&t);
-        gw_vid q = normal(&t, GW_F64, "b1 s9 h4 k3", "q"),
-               k = normal(&t, GW_F64, "b1 s9 g2 k3", "k");
-        gw_vid v = normal(&t, GW_F64, "b1 s9 g2 k3", "v"), d = GW_NONE, lse;
-        if (m->docs) d = leaf(&t, GW_I32, "b1 s9");
+        gw_vid q = bench_normal(&t, GW_F64, "b1 s9 h4 k3", "q"),
+               k = bench_normal(&t, GW_F64, "b1 s9 g2 k3", "k");
+        gw_vid v = bench_normal(&t, GW_F64, "b1 s9 g2 k3", "v"), d = GW_NONE, lse;
+        if (m->docs) d = bench_leaf(&t, GW_I32, "b1 s9");
         for (int i = 0; m->docs && i < S; i++) eval_set(&t.e, d, i, m->docs[i]);
         gw_vid o = gw_build(&t.b, "attention", (gw_vid[]){q, k, v, d}, 4,
                             (gw_attr[]){{.i = m->causal}, {.i = m->window}, {.f = 0}}, &lse);
-        run(&t);
+        bench_run(&t);
         check_softmax(&t, m, q, k, v, o, lse);
         bench_release(&t);
     }
@@ -438,17 +396,17 @@ TEST(attention_rows_are_never_empty) {
     for (int window = 0; window < 3; window++) {
         bench t;
         bench_init(&t);
-        gw_vid q = normal(&t, GW_F32, "b2 s6 h2 k4", "q"),
-               k = normal(&t, GW_F32, "b2 s6 g1 k4", "k");
-        gw_vid v = leaf(&t, GW_F32, "b2 s6 g1 k4"), d = leaf(&t, GW_I32, "b2 s6"), lse;
-        for (int64_t i = 0; i < elems(&t, v); i++) eval_set(&t.e, v, i, 1);
-        for (int64_t i = 0; i < elems(&t, d); i++)
+        gw_vid q = bench_normal(&t, GW_F32, "b2 s6 h2 k4", "q"),
+               k = bench_normal(&t, GW_F32, "b2 s6 g1 k4", "k");
+        gw_vid v = bench_leaf(&t, GW_F32, "b2 s6 g1 k4"), d = bench_leaf(&t, GW_I32, "b2 s6"), lse;
+        for (int64_t i = 0; i < bench_elems(&t, v); i++) eval_set(&t.e, v, i, 1);
+        for (int64_t i = 0; i < bench_elems(&t, d); i++)
             eval_set(&t.e, d, i, (double)(i * 7 % 5) - 2); /* ids in disorder, some negative */
         gw_vid o = gw_build(&t.b, "attention", (gw_vid[]){q, k, v, d}, 4,
                             (gw_attr[]){{.i = 1}, {.i = window}, {.f = 1e4}}, &lse);
-        run(&t);
-        for (int64_t i = 0; i < elems(&t, o); i++) CHECK_NEAR(eval_get(&t.e, o, i), 1, 1e-6);
-        for (int64_t i = 0; i < elems(&t, lse); i++) CHECK(isfinite(eval_get(&t.e, lse, i)));
+        bench_run(&t);
+        for (int64_t i = 0; i < bench_elems(&t, o); i++) CHECK_NEAR(eval_get(&t.e, o, i), 1, 1e-6);
+        for (int64_t i = 0; i < bench_elems(&t, lse); i++) CHECK(isfinite(eval_get(&t.e, lse, i)));
         bench_release(&t);
     }
 }
@@ -479,13 +437,13 @@ TEST(rope_llama3_frequencies) {
                  {63, 3.068925988914511e-07}};
     bench t;
     bench_init(&t);
-    gw_vid pos = leaf(&t, GW_I32, "b1 s2"), sine;
+    gw_vid pos = bench_leaf(&t, GW_I32, "b1 s2"), sine;
     eval_set(&t.e, pos, 0, 1);
     gw_attr a[] = {{.i = 128}, {.f = 500000}, {.i = 2},      {.f = 8}, {.f = 1},
                    {.f = 4},   {.f = 8192},   {.i = GW_F64}, {.f = 1}};
     gw_vid cosine = table(&t, pos, a, &sine);
     check_type(&t, cosine, GW_F64, "b1 s2 r64");
-    run(&t);
+    bench_run(&t);
     for (size_t n = 0; n < GW_COUNT(known); n++) {
         double angle = atan2(eval_get(&t.e, sine, known[n].i), eval_get(&t.e, cosine, known[n].i));
         CHECK_NEAR(angle / known[n].f, 1, 1e-12);
@@ -498,7 +456,7 @@ TEST(rope_llama3_frequencies) {
 TEST(rope_linear_scaling_divides_positions) {
     bench t;
     bench_init(&t);
-    gw_vid p = leaf(&t, GW_I32, "b1 s1"), p4 = leaf(&t, GW_I32, "b1 s1");
+    gw_vid p = bench_leaf(&t, GW_I32, "b1 s1"), p4 = bench_leaf(&t, GW_I32, "b1 s1");
     eval_set(&t.e, p, 0, 25);
     eval_set(&t.e, p4, 0, 100);
     gw_attr a[] = {{.i = 8}, {.f = 10000}, {.i = 0},      {.f = 1}, {.f = 1},
@@ -507,7 +465,7 @@ TEST(rope_linear_scaling_divides_positions) {
     a[2].i = 1;
     a[3].f = 4;
     gw_vid scaled = table(&t, p4, a, NULL);
-    run(&t);
+    bench_run(&t);
     for (int i = 0; i < 4; i++)
         CHECK_NEAR(eval_get(&t.e, plain, i), eval_get(&t.e, scaled, i), 1e-13);
     bench_release(&t);
@@ -518,12 +476,12 @@ TEST(rope_linear_scaling_divides_positions) {
 TEST(rope_angles_are_float32_products) {
     bench t;
     bench_init(&t);
-    gw_vid pos = leaf(&t, GW_I32, "b1 s1");
+    gw_vid pos = bench_leaf(&t, GW_I32, "b1 s1");
     eval_set(&t.e, pos, 0, 123457);
     gw_attr a[] = {{.i = 4}, {.f = 10000}, {.i = 0},      {.f = 1}, {.f = 1},
                    {.f = 4}, {.f = 1},     {.i = GW_F32}, {.f = 1}};
     gw_vid c = table(&t, pos, a, NULL);
-    run(&t);
+    bench_run(&t);
     CHECK_NEAR(eval_get(&t.e, c, 0), cos(123457.0), 1e-7);
     volatile float frequency = 0.01f, position = 123457; /* 10000^(-2/4) */
     float angle = position * frequency;
@@ -536,7 +494,8 @@ TEST(rope_angles_are_float32_products) {
 TEST(rope_turns_pairs_half_a_head_apart) {
     bench t;
     bench_init(&t);
-    gw_vid pos = leaf(&t, GW_I32, "b1 s4"), unit = leaf(&t, GW_F64, "b1 s4 h1 k6"), sine;
+    gw_vid pos = bench_leaf(&t, GW_I32, "b1 s4"), unit = bench_leaf(&t, GW_F64, "b1 s4 h1 k6"),
+           sine;
     static const double at[4] = {0, 3, 10, 13};
     eval_fill(&t.e, pos, at, 4);
     for (int i = 0; i < 4; i++) eval_set(&t.e, unit, i * 6, 1);
@@ -544,12 +503,12 @@ TEST(rope_turns_pairs_half_a_head_apart) {
                    {.f = 4}, {.f = 1},     {.i = GW_F64}, {.f = 1}};
     gw_vid cosine = table(&t, pos, a, &sine);
     gw_vid y = gw_build1(&t.b, "rope", unit, cosine, sine);
-    gw_vid x = leaf(&t, GW_F64, "b1 s4 h1 k6"); /* the same vector at each position */
+    gw_vid x = bench_leaf(&t, GW_F64, "b1 s4 h1 k6"); /* the same vector at each position */
     for (int i = 0; i < 24; i++) eval_set(&t.e, x, i, 1 + i % 6 * 0.3 - (i % 6 == 4));
     gw_vid z = gw_build1(&t.b, "rope", x, cosine, sine);
     gw_vid back = gw_build(&t.b, "rope", (gw_vid[]){z, cosine, sine}, 3,
                            (gw_attr[]){{.i = 1}, {.i = 0}}, NULL);
-    run(&t);
+    bench_run(&t);
     for (int i = 0; i < 4; i++) {
         CHECK_NEAR(eval_get(&t.e, y, i * 6), cos(at[i]), 1e-15);
         CHECK_NEAR(eval_get(&t.e, y, i * 6 + 3), sin(at[i]), 1e-15);
@@ -570,15 +529,15 @@ TEST(embed_takes_zeros_outside_the_table) {
     bench t;
     bench_init(&t);
     static const double id[6] = {2, -1, 0, 3, INT32_MAX, 2};
-    gw_vid ids = leaf(&t, GW_I32, "b2 s3"), w = leaf(&t, GW_F32, "v3 d2"),
-           dy = leaf(&t, GW_F32, "b2 s3 d2");
+    gw_vid ids = bench_leaf(&t, GW_I32, "b2 s3"), w = bench_leaf(&t, GW_F32, "v3 d2"),
+           dy = bench_leaf(&t, GW_F32, "b2 s3 d2");
     eval_fill(&t.e, ids, id, 6);
     for (int i = 0; i < 6; i++) eval_set(&t.e, w, i, 10 + i);
     for (int i = 0; i < 12; i++) eval_set(&t.e, dy, i, i);
     gw_vid y = gw_build1(&t.b, "embed", ids, w);
     gw_vid dw = gw_build(&t.b, "embed_grad", (gw_vid[]){ids, dy}, 2,
                          (gw_attr[]){{.i = 3}, {.i = GW_F32}, {.s = 0}}, NULL);
-    run(&t);
+    bench_run(&t);
     static const double rows[12] = {14, 15, 0, 0, 10, 11, 0, 0, 0, 0, 14, 15};
     static const double grads[6] = {4, 5,      0,
                                     0, 0 + 10, 1 + 11}; /* row 2 stands at positions 0 and 5 */
@@ -597,11 +556,11 @@ TEST(cast_rounds_to_nearest_even) {
     static const double f16[6] = {1 + 0x1p-8, 1 + 0x3p-8, 1 + 0x1p-8, -(1 + 0x1p-8), HUGE_VAL, 1};
     bench t;
     bench_init(&t);
-    gw_vid v = leaf(&t, GW_F32, "d6");
+    gw_vid v = bench_leaf(&t, GW_F32, "d6");
     eval_fill(&t.e, v, x, 6);
     gw_vid b = gw_build(&t.b, "cast", &v, 1, (gw_attr[]){{.i = GW_BF16}}, NULL);
     gw_vid h = gw_build(&t.b, "cast", &v, 1, (gw_attr[]){{.i = GW_F16}}, NULL);
-    run(&t);
+    bench_run(&t);
     for (int i = 0; i < 6; i++) {
         CHECK_MSG(eval_get(&t.e, b, i) == bf16[i], "bf16 of %a is %a", x[i], eval_get(&t.e, b, i));
         CHECK_MSG(eval_get(&t.e, h, i) == f16[i], "f16 of %a is %a", x[i], eval_get(&t.e, h, i));
@@ -614,11 +573,11 @@ TEST(cast_rounds_to_nearest_even) {
 TEST(activations_at_one) {
     bench t;
     bench_init(&t);
-    gw_vid one = leaf(&t, GW_F64, "f1");
+    gw_vid one = bench_leaf(&t, GW_F64, "f1");
     eval_set(&t.e, one, 0, 1);
     gw_vid s = gw_build1(&t.b, "swiglu", one, one), g = gw_build1(&t.b, "gelu", one);
     gw_vid exact = gw_build(&t.b, "gelu", &one, 1, (gw_attr[]){{.i = 0}}, NULL);
-    run(&t);
+    bench_run(&t);
     CHECK_NEAR(eval_get(&t.e, s, 0), 0.7310585786300049, 1e-15);
     CHECK_NEAR(eval_get(&t.e, exact, 0), 0.8413447460685429, 1e-15);
     CHECK_NEAR(eval_get(&t.e, g, 0), 0.8411919906082768, 1e-12);
@@ -629,8 +588,8 @@ TEST(activations_at_one) {
 TEST(norms_of_one_to_four) {
     bench t;
     bench_init(&t);
-    gw_vid x = leaf(&t, GW_F64, "s1 d4"), g = leaf(&t, GW_F64, "d4"), b = leaf(&t, GW_F64, "d4"),
-           stat[2], rstd;
+    gw_vid x = bench_leaf(&t, GW_F64, "s1 d4"), g = bench_leaf(&t, GW_F64, "d4"),
+           b = bench_leaf(&t, GW_F64, "d4"), stat[2], rstd;
     for (int i = 0; i < 4; i++) {
         eval_set(&t.e, x, i, 1 + i);
         eval_set(&t.e, g, i, 2);
@@ -638,7 +597,7 @@ TEST(norms_of_one_to_four) {
     }
     gw_vid y = gw_build(&t.b, "layernorm", (gw_vid[]){x, g, b}, 3, (gw_attr[]){{.f = 0.25}}, stat);
     gw_vid z = gw_build(&t.b, "rmsnorm", (gw_vid[]){x, g}, 2, (gw_attr[]){{.f = 1.5}}, &rstd);
-    run(&t);
+    bench_run(&t);
     CHECK_NEAR(eval_get(&t.e, stat[0], 0), 2.5, 1e-15);
     CHECK_NEAR(eval_get(&t.e, stat[1], 0), 1 / sqrt(1.5), 1e-15);
     CHECK_NEAR(eval_get(&t.e, rstd, 0), 1.0 / 3, 1e-15);
@@ -654,15 +613,15 @@ TEST(norms_of_one_to_four) {
 TEST(head_of_equal_logits) {
     bench t;
     bench_init(&t);
-    gw_vid x = normal(&t, GW_F64, "s4 d3", "x"), w = leaf(&t, GW_F64, "v5 d3");
-    gw_vid labels = leaf(&t, GW_I32, "s4"), seed = leaf(&t, GW_F64, ""), more[2];
+    gw_vid x = bench_normal(&t, GW_F64, "s4 d3", "x"), w = bench_leaf(&t, GW_F64, "v5 d3");
+    gw_vid labels = bench_leaf(&t, GW_I32, "s4"), seed = bench_leaf(&t, GW_F64, ""), more[2];
     static const double label[4] = {0, -100, 4, -1};
     eval_fill(&t.e, labels, label, 4);
     eval_set(&t.e, seed, 0, 0.5);
     gw_vid loss = gw_build1(&t.b, "head", x, w, labels, seed);
     gw_vid dx = gw_build(&t.b, "head_grad", (gw_vid[]){x, w, labels, seed}, 4,
                          (gw_attr[]){{.i = GW_F64}}, more);
-    run(&t);
+    bench_run(&t);
     CHECK_NEAR(eval_get(&t.e, loss, 0), 2 * log(5), 1e-14);
     CHECK_NEAR(eval_get(&t.e, more[1], 0), 2 * log(5), 1e-14);
     for (int i = 0; i < 12; i++) CHECK_NEAR(eval_get(&t.e, dx, i), 0, 1e-16); /* w is 0 */
@@ -680,9 +639,10 @@ TEST(head_of_equal_logits) {
 TEST(head_survives_large_logits_and_no_labels) {
     bench t;
     bench_init(&t);
-    gw_vid x = leaf(&t, GW_F32, "s2 d1"), w = leaf(&t, GW_F32, "v3 d1"),
-           seed = leaf(&t, GW_F32, "");
-    gw_vid labels = leaf(&t, GW_I32, "s2"), none = leaf(&t, GW_I32, "s2"), more[2], empty[2];
+    gw_vid x = bench_leaf(&t, GW_F32, "s2 d1"), w = bench_leaf(&t, GW_F32, "v3 d1"),
+           seed = bench_leaf(&t, GW_F32, "");
+    gw_vid labels = bench_leaf(&t, GW_I32, "s2"), none = bench_leaf(&t, GW_I32, "s2"), more[2],
+           empty[2];
     eval_fill(&t.e, x, (double[]){1e5, -1e5}, 2);
     eval_fill(&t.e, w, (double[]){-1, 0, 1}, 3);
     eval_fill(&t.e, labels, (double[]){2, 1}, 2);
@@ -690,7 +650,7 @@ TEST(head_survives_large_logits_and_no_labels) {
     eval_set(&t.e, seed, 0, 1);
     gw_vid dx = gw_build(&t.b, "head_grad", (gw_vid[]){x, w, labels, seed}, 4, NULL, more);
     gw_vid dx0 = gw_build(&t.b, "head_grad", (gw_vid[]){x, w, none, seed}, 4, NULL, empty);
-    run(&t);
+    bench_run(&t);
     CHECK_NEAR(eval_get(&t.e, more[1], 0), 1e5, 1e-2); /* 0 and 1e5 */
     CHECK_NEAR(eval_get(&t.e, dx, 0), 0, 1e-6);
     CHECK_NEAR(eval_get(&t.e, dx, 1), -1, 1e-6); /* all on class 0, whose w is -1 */

@@ -145,8 +145,8 @@ TEST(check_refuses_a_program_with_bad_offsets) {
     program_release(&p);
 }
 
-/* One rank is compiled; a layout of several is refused before anything is allocated. */
-TEST(a_mesh_with_axes_is_refused) {
+/* A micro-batch that does not divide over its ranks is refused before anything is allocated. */
+TEST(a_micro_batch_that_does_not_divide_is_refused) {
     gw_model m = tiny_model(GW_FAMILY_LLAMA, 1);
     program p;
     program_init(&p, &m, 1, 8);

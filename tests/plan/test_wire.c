@@ -120,6 +120,15 @@ TEST(sizes_are_one_ranks_and_tokens_are_all) {
     CHECK_EQ(q.ledger.nwire, 0);
     CHECK_EQ(q.ledger.wire_bytes, 0);
     CHECK_NEAR(p.ledger.flops.model, q.ledger.flops.model, 1);
+    planned r; /* ranks that share samples add none: each does its part of the work */
+    PLAN(&r, "model: {preset: gpt2}\ntrain: {micro_batch: 3, seq_len: 64}\n"
+             "layout: {dp: 2, tp: 2, cp: 2}\n");
+    CHECK_EQ(r.ledger.ranks, 8);
+    CHECK_EQ(r.ledger.dp, 2);
+    CHECK_EQ(r.ledger.micro_batch, 3);
+    CHECK_EQ(r.ledger.tokens_per_step, 3 * 64 * 2);
+    CHECK_NEAR(4 * r.ledger.flops.model, q.ledger.flops.model, 1);
+    planned_release(&r);
     planned_release(&p);
     planned_release(&q);
 }

@@ -13,12 +13,12 @@
 #include "base/log.h"         /* gw_log_set_level */
 #include "base/rng.h"         /* gw_rng_u32 */
 #include "base/str.h"         /* gw_str */
-#include "comm/launch.h"      /* gw_launch_threads */
 #include "file/safetensors.h" /* gw_st_open */
 #include "harness.h"
 #include "train/ranks.h"   /* gw_ranks_me */
 #include "train/session.h" /* gw_session */
 #include "train/weights.h" /* gw_weights_export_net */
+#include "tiny.h"          /* tiny_ranks */
 
 enum { SIDE = 12, BATCH = 12, STEPS = 4 };
 
@@ -143,17 +143,7 @@ static gw_status one_rank(gw_comm *c, void *user, gw_diags *dg) {
     return st;
 }
 
-static void go(run *r) {
-    gw_diags dg;
-    gw_diags_init(&dg);
-    if (r->ranks == 1)
-        CHECK_OK(one_rank(NULL, r, &dg), &dg);
-    else
-        CHECK_OK(gw_launch_threads(r->ranks, 30, one_rank, r, &dg), &dg);
-    gw_diags_release(&dg);
-}
-
-static bool equal(gw_hash128 a, gw_hash128 b) { return a.lo == b.lo && a.hi == b.hi; }
+static void go(run *r) { tiny_ranks(r->ranks, one_rank, r); }
 
 static run base(int ranks, const char *norms) {
     run r = {.ranks = ranks, .accumulate = 1, .steps = STEPS};
@@ -166,7 +156,7 @@ static run base(int ranks, const char *norms) {
 #define OWN   "model.broadcast_buffers=false"
 
 static void same_function(const run *a, const run *b) {
-    CHECK(equal(a->first, b->first));
+    CHECK(tiny_equal(a->first, b->first));
     for (int i = 0; i < b->steps; i++) {
         test_note("step %d: loss %.9g and %.9g, norm %.9g and %.9g", i, a->loss[i], b->loss[i],
                   a->norm[i], b->norm[i]);
@@ -221,7 +211,7 @@ static void resumes_bitwise(const char *norms, const char *more, int ranks) {
     half.resume = dir;
     go(&half);
     CHECK_EQ(half.counter, 4);
-    CHECK(equal(half.last, whole.last));
+    CHECK(tiny_equal(half.last, whole.last));
 }
 
 TEST_WITHIN(resuming_is_bitwise_statistics_included, 120) {
@@ -245,7 +235,7 @@ TEST_WITHIN(synchronised_runs_resume_on_any_number_of_ranks, 120) {
     one.steps = three.steps = 2;
     go(&one);
     go(&three);
-    CHECK(equal(one.first, two.last) && equal(three.first, two.last));
+    CHECK(tiny_equal(one.first, two.last) && tiny_equal(three.first, two.last));
     CHECK_NEAR(three.loss[1], one.loss[1], 1e-5 * one.loss[1]);
     CHECK_NEAR(three.valid, one.valid, 1e-4 * one.valid);
 }

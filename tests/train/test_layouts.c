@@ -9,8 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/log.h"    /* gw_log_set_level */
-#include "comm/launch.h" /* gw_launch_threads */
+#include "base/log.h" /* gw_log_set_level */
 #include "harness.h"
 #include "tiny.h"
 #include "train/ranks.h"
@@ -104,23 +103,15 @@ static gw_status one_rank(gw_comm *c, void *user, gw_diags *dg) {
 }
 
 static void go(run *r) {
-    gw_diags dg;
-    gw_diags_init(&dg);
     gw_log_set_level(GW_LOG_QUIET);
     test_note("%s", r->name);
     tiny_data();
-    if (r->ranks == 1)
-        CHECK_OK(one_rank(NULL, r, &dg), &dg);
-    else
-        CHECK_OK(gw_launch_threads(r->ranks, 30, one_rank, r, &dg), &dg);
-    gw_diags_release(&dg);
+    tiny_ranks(r->ranks, one_rank, r);
 }
-
-static bool equal(gw_hash128 a, gw_hash128 b) { return a.lo == b.lo && a.hi == b.hi; }
 
 /* Sums are taken in another order: 1e-5, relative, is what float32 leaves. */
 static void same_function(const run *a, const run *b) {
-    CHECK(equal(a->first, b->first)); /* initial weights do not know the layout */
+    CHECK(tiny_equal(a->first, b->first)); /* initial weights do not know the layout */
     for (int i = 0; i < b->steps; i++) {
         test_note("step %d: loss %.9g and %.9g, norm %.9g and %.9g", i, a->loss[i], b->loss[i],
                   a->norm[i], b->norm[i]);
@@ -179,6 +170,7 @@ TEST_WITHIN(any_layout_goes_on_from_any_other, 240) {
             next.steps = 0;
             next.resume = dirs[i];
             go(&next);
-            CHECK_MSG(equal(next.first, saved[i].last), "%s from %s", next.name, saved[i].name);
+            CHECK_MSG(tiny_equal(next.first, saved[i].last), "%s from %s", next.name,
+                      saved[i].name);
         }
 }

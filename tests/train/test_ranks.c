@@ -103,24 +103,16 @@ static gw_status one_rank(gw_comm *c, void *user, gw_diags *dg) {
 }
 
 static void go(run *r) {
-    gw_diags dg;
-    gw_diags_init(&dg);
     gw_log_set_level(GW_LOG_QUIET);
     tiny_data();
-    if (r->ranks == 1)
-        CHECK_OK(one_rank(NULL, r, &dg), &dg);
-    else
-        CHECK_OK(gw_launch_threads(r->ranks, 20, one_rank, r, &dg), &dg);
-    gw_diags_release(&dg);
+    tiny_ranks(r->ranks, one_rank, r);
 }
-
-static bool equal(gw_hash128 a, gw_hash128 b) { return a.lo == b.lo && a.hi == b.hi; }
 
 /* Sums are taken in another order: 1e-5, relative, is what float32 leaves. */
 static void same_function(const run *a, const run *b, double tolerance) {
     test_note("%d ranks, zero %d, %d replicas, accumulate %d", a->ranks, a->zero, a->replicas,
               a->accumulate);
-    CHECK(equal(a->first, b->first)); /* initial weights do not know the layout */
+    CHECK(tiny_equal(a->first, b->first)); /* initial weights do not know the layout */
     for (int i = 0; i < b->steps; i++) {
         test_note("step %d: loss %.9g and %.9g, norm %.9g and %.9g", i, a->loss[i], b->loss[i],
                   a->norm[i], b->norm[i]);
@@ -183,7 +175,7 @@ TEST_WITHIN(a_checkpoint_does_not_know_by_how_many_ranks_it_was_written, 240) {
         next[i].save = NULL;
         next[i].resume = dir;
         go(&next[i]);
-        CHECK(equal(next[i].first, base.last)); /* every bit of state is there */
+        CHECK(tiny_equal(next[i].first, base.last)); /* every bit of state is there */
         CHECK_NEAR(next[i].loss[1], next[0].loss[1], 1e-5 * next[0].loss[1]);
     }
 }
@@ -202,7 +194,7 @@ TEST_WITHIN(resuming_on_as_many_ranks_is_bitwise, 120) {
         half.save = NULL;
         half.resume = dir;
         go(&half);
-        CHECK(equal(half.last, whole.last));
+        CHECK(tiny_equal(half.last, whole.last));
     }
 }
 

@@ -11,8 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/log.h"    /* gw_log_set_level */
-#include "comm/launch.h" /* gw_launch_threads */
+#include "base/log.h" /* gw_log_set_level */
 #include "harness.h"
 #include "tiny.h"
 #include "train/generate.h" /* gw_generator */
@@ -86,18 +85,10 @@ static gw_status one_rank(gw_comm *c, void *user, gw_diags *dg) {
 }
 
 static void go(run *r) {
-    gw_diags dg;
-    gw_diags_init(&dg);
     gw_log_set_level(GW_LOG_QUIET);
     tiny_data();
-    if (r->ranks == 1)
-        CHECK_OK(one_rank(NULL, r, &dg), &dg);
-    else
-        CHECK_OK(gw_launch_threads(r->ranks, 30, one_rank, r, &dg), &dg);
-    gw_diags_release(&dg);
+    tiny_ranks(r->ranks, one_rank, r);
 }
-
-static bool equal(gw_hash128 a, gw_hash128 b) { return a.lo == b.lo && a.hi == b.hi; }
 
 typedef struct layout {
     const char *name;
@@ -138,7 +129,7 @@ static void begins_alike(const char *const *family, const layout *all, size_t n)
                     .layout = all[i].sets,
                     .steps = 1};
         go(&many);
-        CHECK_MSG(equal(many.first, one.first), "%s", all[i].name);
+        CHECK_MSG(tiny_equal(many.first, one.first), "%s", all[i].name);
         CHECK_MSG(fabs(many.loss - one.loss) <= 1e-6 * one.loss, "%s: %.9g, not %.9g", all[i].name,
                   many.loss, one.loss);
     }
@@ -296,9 +287,9 @@ static void resumes(const char *const *family, int ranks, int dp, const char *co
     run again = {
         .ranks = ranks, .dp = dp, .family = family, .layout = sets, .more = 2, .resume = path};
     go(&again);
-    CHECK(!equal(through.first, through.saved) && !equal(through.saved, through.last));
-    CHECK(equal(again.first, through.saved));
-    CHECK(equal(again.last, through.last));
+    CHECK(!tiny_equal(through.first, through.saved) && !tiny_equal(through.saved, through.last));
+    CHECK(tiny_equal(again.first, through.saved));
+    CHECK(tiny_equal(again.last, through.last));
     CHECK(again.loss == through.loss);
 }
 
@@ -345,7 +336,7 @@ static void moves(const char *const *family, const layout *from, const layout *t
              .resume = path};
     go(&a);
     go(&b);
-    CHECK_MSG(equal(b.first, a.saved), "%s after %s", to->name, from->name);
+    CHECK_MSG(tiny_equal(b.first, a.saved), "%s after %s", to->name, from->name);
     CHECK_NEAR(b.loss, a.loss, 1e-5 * a.loss);
 }
 
@@ -385,5 +376,5 @@ TEST_WITHIN(tp_2_goes_on_as_tp_1_and_back, 120) {
     go(&a); /* the master copy and the moments are float32, and stay that */
     run b = {.ranks = 1, .dp = 1, .family = llama, .layout = narrow.sets, .resume = a.save};
     go(&b);
-    CHECK(equal(b.first, a.saved));
+    CHECK(tiny_equal(b.first, a.saved));
 }

@@ -6,6 +6,7 @@
 
 #include "base/io.h"     /* gw_file_write_atomic */
 #include "base/str.h"    /* gw_str */
+#include "comm/launch.h" /* gw_launch_threads */
 #include "data/tokens.h" /* gw_tokens_build */
 #include "harness.h"
 
@@ -66,3 +67,15 @@ void tiny_runfile(gw_runfile *rf, bool gpt2, const char *const *sets) {
     gw_str_release(&text);
     gw_diags_release(&dg);
 }
+
+void tiny_ranks(int ranks, gw_status (*body)(gw_comm *c, void *user, gw_diags *dg), void *user) {
+    gw_diags dg;
+    gw_diags_init(&dg);
+    if (ranks == 1)
+        CHECK_OK(body(NULL, user, &dg), &dg);
+    else
+        CHECK_OK(gw_launch_threads(ranks, 30, body, user, &dg), &dg);
+    gw_diags_release(&dg);
+}
+
+bool tiny_equal(gw_hash128 a, gw_hash128 b) { return a.lo == b.lo && a.hi == b.hi; }
