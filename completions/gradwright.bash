@@ -99,6 +99,12 @@ precision.loss_scale=
 precision.loss_scale_init=
 precision.loss_scale_window=
 layout.dp=
+layout.pp=
+layout.virtual_stages=
+layout.schedule=
+layout.stages=
+layout.message_places=
+layout.schedule_memory=
 layout.tp=
 layout.sequence_parallel=
 layout.tp_chunks=
@@ -162,6 +168,8 @@ _gradwright_key_values() {
         precision.stochastic_rounding) echo "true false" ;;
         precision.loss_scale) echo "dynamic" ;;
         layout.dp) echo "auto" ;;
+        layout.stages) echo "auto" ;;
+        layout.schedule_memory) echo "auto" ;;
         layout.sequence_parallel) echo "true false" ;;
         layout.cp_mode) echo "ring ulysses hybrid allgather" ;;
         layout.reshard_after_forward) echo "auto true false" ;;
@@ -224,6 +232,27 @@ _gradwright() {
             return ;;
         "plan --hardware")
             COMPREPLY=()
+            return ;;
+        "plan --svg")
+            COMPREPLY=($(compgen -f -- "$cur"))
+            return ;;
+        "schedule --ranks"|"schedule -n")
+            COMPREPLY=()
+            return ;;
+        "schedule --virtual")
+            COMPREPLY=()
+            return ;;
+        "schedule --micro-batches"|"schedule -m")
+            COMPREPLY=()
+            return ;;
+        "schedule --costs")
+            COMPREPLY=()
+            return ;;
+        "schedule --memory")
+            COMPREPLY=()
+            return ;;
+        "schedule --svg")
+            COMPREPLY=($(compgen -f -- "$cur"))
             return ;;
         "program --after"|"program -a")
             COMPREPLY=()
@@ -340,9 +369,15 @@ _gradwright() {
             fi ;;
         plan)
             if [[ $cur == -* ]]; then
-                COMPREPLY=($(compgen -W "--ranks --set --memory --why --hardware --all --json --help --quiet --verbose --no-color" -- "$cur"))
+                COMPREPLY=($(compgen -W "--ranks --set --memory --why --hardware --timeline --svg --all --json --help --quiet --verbose --no-color" -- "$cur"))
             else
                 COMPREPLY=($(compgen -f -- "$cur"))
+            fi ;;
+        schedule)
+            if [[ $cur == -* ]]; then
+                COMPREPLY=($(compgen -W "--ranks --virtual --micro-batches --costs --memory --text --timeline --svg --json --help --quiet --verbose --no-color" -- "$cur"))
+            else
+                COMPREPLY=($(compgen -W "gpipe 1f1b interleaved zb-h1 zb-2p zbv dualpipev" -- "$cur"))
             fi ;;
         program)
             if [[ $cur == -* ]]; then
@@ -399,7 +434,7 @@ _gradwright() {
                 COMPREPLY=($(compgen -W "collectives" -- "$cur"))
             fi ;;
         '')
-            COMPREPLY=($(compgen -W "train verify plan program generate export config init env tokenizer calibrate bench --help --quiet --verbose --no-color --version" -- "$cur")) ;;
+            COMPREPLY=($(compgen -W "train verify plan schedule program generate export config init env tokenizer calibrate bench --help --quiet --verbose --no-color --version" -- "$cur")) ;;
     esac
 }
 

@@ -101,6 +101,12 @@ function __gradwright_set
         precision.loss_scale_init= \
         precision.loss_scale_window= \
         layout.dp=auto \
+        layout.pp= \
+        layout.virtual_stages= \
+        layout.schedule= \
+        layout.stages=auto \
+        layout.message_places= \
+        layout.schedule_memory=auto \
         layout.tp= \
         layout.sequence_parallel=true layout.sequence_parallel=false \
         layout.tp_chunks= \
@@ -144,6 +150,7 @@ complete -c gradwright -n __fish_use_subcommand -l version -s V -d 'the version 
 complete -c gradwright -n __fish_use_subcommand -a train -d 'train a model as a run file says'
 complete -c gradwright -n __fish_use_subcommand -a verify -d 'compare a layout with one rank, tensor by tensor'
 complete -c gradwright -n __fish_use_subcommand -a plan -d 'what a training step takes: bytes by cause, FLOPs, kernels'
+complete -c gradwright -n __fish_use_subcommand -a schedule -d 'what the ranks of a pipeline do: as text, drawn, in figures'
 complete -c gradwright -n __fish_use_subcommand -a program -d 'print the compiled step as text, after any pass'
 complete -c gradwright -n __fish_use_subcommand -a generate -d 'continue a text with a trained or public model'
 complete -c gradwright -n __fish_use_subcommand -a export -d 'write the weights of a run as a Hugging Face directory'
@@ -171,10 +178,22 @@ complete -c gradwright -n '__fish_seen_subcommand_from plan' -l ranks -s n -x -d
 complete -c gradwright -n '__fish_seen_subcommand_from plan' -l set -s s -x -a '(__gradwright_set)' -d 'override one key of the run file; repeatable'
 complete -c gradwright -n '__fish_seen_subcommand_from plan' -l memory -s m -x -d 'judge by this much memory, not by this machine\'s'
 complete -c gradwright -n '__fish_seen_subcommand_from plan' -l why -s w -x -a 'tp cp' -d 'what a layout costs, by degree: tp, cp (repeatable)'
-complete -c gradwright -n '__fish_seen_subcommand_from plan' -l hardware -x -d 'with --why: h100, or flops=312e12,link=300GB/s ...'
+complete -c gradwright -n '__fish_seen_subcommand_from plan' -l hardware -x -d 'of --why and pipelines: h100, flops=312e12,link=300GB/s'
+complete -c gradwright -n '__fish_seen_subcommand_from plan' -l timeline -d 'draw what the ranks of a pipeline do'
+complete -c gradwright -n '__fish_seen_subcommand_from plan' -l svg -r -F -d 'the same as a picture'
 complete -c gradwright -n '__fish_seen_subcommand_from plan' -l all -s a -d 'print every table in full'
 complete -c gradwright -n '__fish_seen_subcommand_from plan' -l json -d 'print JSON for machines'
 complete -c gradwright -n '__fish_seen_subcommand_from plan' -F
+complete -c gradwright -n '__fish_seen_subcommand_from schedule' -l ranks -s n -x -d 'ranks of the pipeline'
+complete -c gradwright -n '__fish_seen_subcommand_from schedule' -l virtual -x -d 'stages a rank; what the schedule is made for'
+complete -c gradwright -n '__fish_seen_subcommand_from schedule' -l micro-batches -s m -x -d 'micro-batches of a step'
+complete -c gradwright -n '__fish_seen_subcommand_from schedule' -l costs -x -d 'times of a stage\'s halves and of a message; 1,1,1,0'
+complete -c gradwright -n '__fish_seen_subcommand_from schedule' -l memory -x -d 'for those that search: micro-batches a rank may hold'
+complete -c gradwright -n '__fish_seen_subcommand_from schedule' -l text -s t -d 'print the schedule itself, to be edited and loaded'
+complete -c gradwright -n '__fish_seen_subcommand_from schedule' -l timeline -d 'draw it'
+complete -c gradwright -n '__fish_seen_subcommand_from schedule' -l svg -r -F -d 'draw it as a picture'
+complete -c gradwright -n '__fish_seen_subcommand_from schedule' -l json -d 'print JSON for machines'
+complete -c gradwright -n '__fish_seen_subcommand_from schedule' -a 'gpipe 1f1b interleaved zb-h1 zb-2p zbv dualpipev'
 complete -c gradwright -n '__fish_seen_subcommand_from program' -l after -s a -x -d 'stop after this pass (--passes lists them)'
 complete -c gradwright -n '__fish_seen_subcommand_from program' -l rank -s r -x -d 'the program of this rank: all ranks run the same one'
 complete -c gradwright -n '__fish_seen_subcommand_from program' -l ranks -s n -x -d 'compile for N ranks: layout.dp auto becomes N'

@@ -4,9 +4,12 @@
 // Compiles the run's step exactly as `train` does and prints the ledger of the program, then the
 // verdict: does it fit into the memory this process may use, and if not, what is the smallest
 // change that would make it fit. `--why` explains a layout instead, degree by degree (plan_why.c);
-// of a layout that is in use the page has the explanation too.
+// of a layout that is in use the page has the explanation too. Of a pipeline each rank's program is
+// compiled, and the verdict is about the largest. `--timeline` and `--svg` draw what its ranks do
+// when, from the schedule's clock or, of a run's directory, from what the run measured.
 #include <stdio.h>
 
+#include "base/io.h"        /* gw_path_is_dir, gw_path_join */
 #include "base/str.h"       /* gw_fmt_bytes */
 #include "base/term.h"      /* gw_table */
 #include "cli/command.h"    /* gw_command */
@@ -23,8 +26,10 @@ static const gw_option options[] = {
      NULL},
     {"why", 'w', "LAYOUT", "what a layout costs, by degree: tp, cp (repeatable)", GW_OPT_LIST,
      "tp cp"},
-    {"hardware", 0, "SPEC", "with --why: h100, or flops=312e12,link=300GB/s ...", GW_OPT_STRING,
-     NULL},
+    {"hardware", 0, "SPEC", "of --why and pipelines: h100, flops=312e12,link=300GB/s",
+     GW_OPT_STRING, NULL},
+    {"timeline", 0, NULL, "draw what the ranks of a pipeline do", GW_OPT_FLAG, NULL},
+    {"svg", 0, "FILE", "the same as a picture", GW_OPT_STRING, NULL},
     {"all", 'a', NULL, "print every table in full", GW_OPT_FLAG, NULL},
     GW_OPTION_JSON,
 };
@@ -161,25 +166,36 @@ static gw_status print_text(gw_cli *cli, const gw_target *t, const gw_ledger *l,
     return st;
 }
 
+static gw_status read_hardware(gw_cli *cli, gw_hardware *hw, const gw_hardware **stated) {
+    *stated = NULL;
+    if (!gw_cli_given(cli, "hardware")) return GW_OK;
+    *stated = hw;
+    return gw_hardware_parse(gw_cli_string(cli, "hardware", ""), hw, cli->diags);
+}
+
 static gw_status plan(gw_cli *cli, const gw_target *t) {
-    gw_ledger l;
+    gw_planned p;
+    gw_hardware machine;
+    const gw_hardware *hw;
     gw_runfile_note_idle(&t->rf);
-    GW_TRY(gw_target_ledger(&t->setup, &l, cli->diags));
+    GW_TRY(read_hardware(cli, &machine, &hw));
+    GW_TRY(gw_planned_init(&p, &t->setup, hw, cli->diags));
+    const gw_ledger *l = &p.ranks[p.largest];
     char limit[160] = "given by --memory";
     int64_t memory = gw_cli_given(cli, "memory") ? gw_cli_int(cli, "memory", 0)
                                                  : gw_memory_available(limit, (int)sizeof limit);
     gw_fit f;
-    gw_status st = gw_fit_find(&f, &t->setup, &l, memory, cli->diags);
+    gw_status st = gw_fit_find(&f, &t->setup, l, memory, cli->diags);
     json_t *why = NULL;
     bool json = gw_cli_flag(cli, "json");
     const char *const *topics;
     int ntopics = gw_cli_list(cli, "why", &topics);
     for (int i = 0; st == GW_OK && json && i < ntopics; i++)
         st = gw_cli_why_json(cli, t, topics[i], &why);
-    if (st == GW_OK && json) print_json(t, &l, &f, limit, why, cli->out);
-    if (st == GW_OK && !json) st = print_text(cli, t, &l, &f, limit);
+    if (st == GW_OK && json) print_json(t, l, &f, limit, why, cli->out);
+    if (st == GW_OK && !json) st = print_text(cli, t, l, &f, limit);
     json_decref(why);
-    gw_ledger_release(&l);
+    gw_planned_release(&p);
     return st;
 }
 
@@ -187,9 +203,10 @@ static gw_status plan(gw_cli *cli, const gw_target *t) {
 static gw_status check_hardware(gw_cli *cli, const gw_target *t) {
     const gw_rf_layout *l = &t->rf.layout;
     bool page = !gw_cli_flag(cli, "json") && (l->tp > 1 || l->cp > 1);
-    if (!gw_cli_given(cli, "hardware") || gw_cli_given(cli, "why") || page) return GW_OK;
-    return gw_cli_usage_error(cli, "--hardware is the machine of an explanation, and none is "
-                                   "asked for: give --why tp or --why cp with it");
+    if (!gw_cli_given(cli, "hardware") || gw_cli_given(cli, "why") || page || l->pp > 1)
+        return GW_OK;
+    return gw_cli_usage_error(cli, "--hardware is the machine of an explanation or a pipeline, and "
+                                   "there is none: give --why tp or --why cp with it");
 }
 
 static gw_status explain_or_plan(gw_cli *cli, const gw_target *t) {
@@ -201,10 +218,60 @@ static gw_status explain_or_plan(gw_cli *cli, const gw_target *t) {
     return GW_OK;
 }
 
+/* ---- drawing a pipeline ---- */
+
+static bool draws(const gw_cli *cli) {
+    return gw_cli_flag(cli, "timeline") || gw_cli_given(cli, "svg");
+}
+
+static gw_status draw(gw_cli *cli, const gw_timeline *t) {
+    const char *path = gw_cli_string(cli, "svg", NULL);
+    if (gw_cli_flag(cli, "timeline"))
+        gw_timeline_print(t, gw_term_is_tty(cli->out) ? gw_term_width(cli->out) : 100, cli->colour,
+                          cli->out);
+    if (!path) return GW_OK;
+    gw_str svg = {0};
+    gw_timeline_svg(t, &svg);
+    gw_status st = gw_file_write_atomic(path, svg.data, (int64_t)svg.len, cli->diags);
+    if (st == GW_OK && !cli->quiet) fprintf(cli->out, "%s\n", path);
+    gw_str_release(&svg);
+    return st;
+}
+
+static gw_status draw_run(gw_cli *cli, const char *file) {
+    gw_timeline t;
+    GW_TRY(gw_timeline_read(&t, file, cli->arena, cli->diags));
+    return draw(cli, &t);
+}
+
+static gw_status draw_plan(gw_cli *cli, const gw_target *t) {
+    gw_planned p;
+    gw_hardware machine;
+    const gw_hardware *hw;
+    gw_timeline line;
+    if (!t->setup.schedule)
+        return gw_cli_usage_error(cli,
+                                  "--timeline and --svg draw a pipeline, and %s has none: "
+                                  "layout.pp is 1",
+                                  t->name);
+    GW_TRY(read_hardware(cli, &machine, &hw));
+    GW_TRY(gw_planned_init(&p, &t->setup, hw, cli->diags));
+    gw_pipeplan_timeline(&p.pipeline, &line, cli->arena);
+    gw_planned_release(&p);
+    return draw(cli, &line);
+}
+
 static gw_status run(gw_cli *cli) {
     gw_target t;
-    GW_TRY(gw_target_init(&t, cli, cli->args[0]));
-    gw_status st = explain_or_plan(cli, &t);
+    const char *spec = cli->args[0];
+    if (draws(cli) && (gw_cli_flag(cli, "json") || gw_cli_given(cli, "why")))
+        return gw_cli_usage_error(cli, "--timeline and --svg draw; --json and --why do not");
+    if (draws(cli) && gw_path_is_dir(spec)) {
+        const char *file = gw_path_join(cli->arena, spec, GW_TIMELINE_FILE);
+        if (gw_path_exists(file)) return draw_run(cli, file);
+    }
+    GW_TRY(gw_target_init(&t, cli, spec));
+    gw_status st = draws(cli) ? draw_plan(cli, &t) : explain_or_plan(cli, &t);
     gw_target_release(&t);
     return st;
 }
@@ -213,11 +280,10 @@ const gw_command gw_cmd_plan = {
     .name = "plan",
     .summary = "what a training step takes: bytes by cause, FLOPs, kernels",
     .usage = {"RUN.yaml [--set KEY=VALUE]... [--json]",
-              "PRESET|MODEL_DIR|FILE.gguf [--set KEY=VALUE]... [--json]"},
-    .description =
-        "Compiles the step as `train` does, allocates nothing large, says what it takes\n"
-        "and whether it fits; if not, the smallest change that would. A model without a\n"
-        "run file is planned with defaults, which are printed. JSON keys: docs/plan.md.",
+              "PRESET|MODEL_DIR|FILE.gguf [--set KEY=VALUE]... [--json]",
+              "RUN.yaml|RUN_DIR --timeline"},
+    .description = "Compiles the step as `train` does, says what it takes and whether it fits; if\n"
+                   "not, the smallest change that would. Defaults are printed. JSON: docs/plan.md.",
     .options = options,
     .noptions = GW_COUNT(options),
     .min_args = 1,

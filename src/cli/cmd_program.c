@@ -42,8 +42,8 @@ static gw_status check_pass(gw_cli *cli, const char *pass) {
     return st;
 }
 
-/* The text has global sizes, so it is every rank's; what differs are the parts that a rank holds.
- */
+/* The text has global sizes, so it is that of every rank of a stage; what differs are the parts
+ * that a rank holds. */
 static gw_status check_rank(gw_cli *cli, const gw_target *t) {
     int64_t rank = gw_cli_int(cli, "rank", 0), ranks = gw_runfile_ranks(&t->rf);
     if (rank >= 0 && rank < ranks) return GW_OK;
@@ -104,8 +104,10 @@ static void print_summary(const gw_graph *g, FILE *out) {
 
 static gw_status print_program(gw_cli *cli, const gw_target *t) {
     gw_graph g;
-    GW_TRY(gw_setup_program(&t->setup, !gw_cli_flag(cli, "forward"),
-                            gw_cli_string(cli, "after", NULL), &g, NULL, cli->diags));
+    gw_setup one = t->setup;
+    one.stage_rank = (int)(gw_cli_int(cli, "rank", 0) / gw_runfile_stage_ranks(&t->rf));
+    GW_TRY(gw_setup_program(&one, !gw_cli_flag(cli, "forward"), gw_cli_string(cli, "after", NULL),
+                            &g, NULL, cli->diags));
     if (gw_cli_flag(cli, "summary")) {
         print_summary(&g, cli->out);
     } else {

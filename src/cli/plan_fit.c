@@ -12,6 +12,9 @@
 // No change takes parameters, master copy, moments and the batch of the step away. Where they alone
 // exceed the memory the compilation is left out, so that the question is answered at once for a
 // model a thousand times too large.
+//
+// Of a pipeline the largest rank decides, and other micro-batches have a schedule of their own; a
+// number of them that the schedule does not take is left out.
 #include "cli/plan_fit.h"
 
 #include <string.h>
@@ -73,8 +76,23 @@ static int64_t persistent_bytes(const gw_ledger *l, const variant *v) {
     return sum;
 }
 
+/* The schedule of a pipeline for other micro-batches; false: it takes no such number. */
+static bool reschedule(gw_setup *s, const gw_runfile *rf, gw_schedule *made, gw_arena *mem) {
+    gw_diags unsaid;
+    if (!s->schedule || s->schedule->micro_batches == rf->train.accumulate) return true;
+    gw_diags_init(&unsaid);
+    bool ok = gw_setup_schedule(rf, NULL, mem, made, &unsaid) == GW_OK;
+    gw_diags_release(&unsaid);
+    s->schedule = s->train.layout.schedule = s->forward.layout.schedule = made;
+    return ok;
+}
+
+/* *total stays 0 where the pipeline has no schedule for it. */
 static gw_status compile(const gw_setup *s, const variant *v, int64_t *total, gw_diags *dg) {
     gw_setup changed = *s;
+    gw_schedule made;
+    gw_arena mem = {0};
+    *total = 0;
     gw_runfile rf = *s->rf;
     changed.rf = &rf;
     rf.train.micro_batch = v->micro;
@@ -91,10 +109,16 @@ static gw_status compile(const gw_setup *s, const variant *v, int64_t *total, gw
         both[i]->moments = v->moments;
     }
     gw_ledger l;
-    GW_TRY(gw_target_ledger(&changed, &l, dg));
-    *total = l.total_bytes;
-    gw_ledger_release(&l);
-    return GW_OK;
+    gw_status st = GW_OK;
+    if (reschedule(&changed, &rf, &made, &mem)) {
+        st = gw_target_ledger(&changed, &l, dg);
+        if (st == GW_OK) {
+            *total = l.total_bytes;
+            gw_ledger_release(&l);
+        }
+    }
+    gw_arena_release(&mem);
+    return st;
 }
 
 typedef struct search {
@@ -156,6 +180,7 @@ static gw_status attempt(search *q, const variant *v) {
     t.total_bytes = persistent_bytes(q->l, v) + ring_bytes(q, &least);
     t.at_least = t.total_bytes > q->f->available_bytes;
     if (!t.at_least) GW_TRY(compile(q->s, v, &t.total_bytes, q->dg));
+    if (t.total_bytes == 0) return GW_OK;
     note(q, v, t);
     if (!t.at_least) drop_ahead(q, v, t.total_bytes);
     return GW_OK;

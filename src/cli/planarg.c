@@ -156,6 +156,10 @@ void gw_target_describe(const gw_target *t, gw_str *out) {
     if (gw_runfile_ranks(rf) > 1)
         gw_str_printf(out, ", layout.dp %lld, layout.zero %lld", (long long)rf->layout.dp,
                       (long long)rf->layout.zero);
+    if (rf->layout.pp > 1)
+        gw_str_printf(out, ", layout.pp %lld, layout.virtual_stages %lld, layout.schedule %s",
+                      (long long)rf->layout.pp, (long long)rf->layout.virtual_stages,
+                      rf->layout.schedule);
     if (rf->layout.tp > 1) gw_str_printf(out, ", layout.tp %lld", (long long)rf->layout.tp);
     if (rf->layout.cp > 1) gw_str_printf(out, ", layout.cp %lld", (long long)rf->layout.cp);
     if (rf->layout.ep > 1) gw_str_printf(out, ", layout.ep %lld", (long long)rf->layout.ep);
@@ -163,11 +167,12 @@ void gw_target_describe(const gw_target *t, gw_str *out) {
                   gw_runfile_word(rf, "optimizer.name"), gw_runfile_word(rf, "recompute.policy"));
 }
 
-gw_status gw_target_ledger(const gw_setup *s, gw_ledger *l, gw_diags *dg) {
+/* The ledger of s->stage_rank. */
+static gw_status rank_ledger(const gw_setup *s, const gw_ledger *first, gw_ledger *l,
+                             gw_compile_report *report, gw_diags *dg) {
     gw_graph step, valid;
-    gw_compile_report report;
     const gw_runfile *rf = s->rf;
-    GW_TRY(gw_setup_program(s, true, NULL, &step, &report, dg));
+    GW_TRY(gw_setup_program(s, true, NULL, &step, report, dg));
     bool validates = rf->data.valid != NULL;
     if (validates) {
         gw_status st = gw_setup_program(s, false, NULL, &valid, NULL, dg);
@@ -183,14 +188,68 @@ gw_status gw_target_ledger(const gw_setup *s, gw_ledger *l, gw_diags *dg) {
                               .prefetch = rf->data.prefetch_steps};
     gw_ledger_input in = {
         .program = &step,
-        .report = &report,
+        .report = report,
         .valid = validates ? &valid : NULL,
         .model = &s->model,
         .machine = &s->machine,
         .comm = &s->facts.comm,
+        .first = first,
         .fixed = {.data_bytes = images ? images : gw_loader_bytes_for(rf->train.seq_len, &ring)}};
     gw_ledger_init(l, &in);
     gw_graph_release(&step);
     if (validates) gw_graph_release(&valid);
+    return GW_OK;
+}
+
+static gw_status read_ranks(gw_planned *p, const gw_setup *s, gw_compile_report *report,
+                            gw_diags *dg) {
+    gw_setup one = *s;
+    for (int r = 0; r < (s->schedule ? s->schedule->ranks : 1); r++) {
+        one.stage_rank = r;
+        GW_TRY(rank_ledger(&one, r ? &p->ranks[0] : NULL, &p->ranks[r], report, dg));
+        p->n = r + 1;
+        if (p->ranks[r].total_bytes > p->ranks[p->largest].total_bytes) p->largest = r;
+    }
+    return GW_OK;
+}
+
+gw_status gw_planned_init(gw_planned *p, const gw_setup *s, const gw_hardware *hw, gw_diags *dg) {
+    memset(p, 0, sizeof *p);
+    gw_compile_report report = {0};
+    p->ranks = gw_arena_new(&p->mem, gw_ledger, s->schedule ? s->schedule->ranks : 1);
+    gw_setup keeps = *s; /* what compiling reports lives as long as the plan */
+    keeps.train.report_mem = &p->mem;
+    gw_status st = read_ranks(p, &keeps, &report, dg);
+    if (st != GW_OK) {
+        gw_planned_release(p);
+        return st;
+    }
+    if (s->schedule)
+        gw_pipeplan_init(&p->pipeline,
+                         &(gw_pipeplan_input){.ranks = p->ranks,
+                                              .n = p->n,
+                                              .schedule = s->schedule,
+                                              .stages = report.stages,
+                                              .places = (int)s->rf->layout.message_places,
+                                              .deferred_norm = s->train.optim.deferred_norm,
+                                              .hardware = hw});
+    return GW_OK;
+}
+
+void gw_planned_release(gw_planned *p) {
+    if (p->pipeline.n) gw_pipeplan_release(&p->pipeline);
+    for (int r = 0; r < p->n; r++) gw_ledger_release(&p->ranks[r]);
+    gw_arena_release(&p->mem);
+    memset(p, 0, sizeof *p);
+}
+
+gw_status gw_target_ledger(const gw_setup *s, gw_ledger *l, gw_diags *dg) {
+    gw_planned p;
+    GW_TRY(gw_planned_init(&p, s, NULL, dg));
+    gw_ledger kept = p.ranks[p.largest];
+    kept.pipeline = NULL;
+    memset(&p.ranks[p.largest], 0, sizeof kept); /* what it owns is *l's now */
+    gw_planned_release(&p);
+    *l = kept;
     return GW_OK;
 }

@@ -4,10 +4,11 @@
 #ifndef GW_CLI_PLANARG_H
 #define GW_CLI_PLANARG_H
 
-#include "cli/command.h" /* gw_cli */
-#include "plan/ledger.h" /* gw_ledger */
-#include "plan/memo.h"   /* gw_memo */
-#include "train/setup.h" /* gw_runfile, gw_setup */
+#include "cli/command.h"   /* gw_cli */
+#include "plan/ledger.h"   /* gw_ledger */
+#include "plan/memo.h"     /* gw_memo */
+#include "plan/pipeplan.h" /* gw_pipeplan */
+#include "train/setup.h"   /* gw_runfile, gw_setup */
 
 /* A run and its model, ready to be compiled; kernel questions are remembered. Stays where it was
  * initialised. */
@@ -28,8 +29,22 @@ void gw_target_release(gw_target *t);
 /* "train.seq_len 4096, train.micro_batch 1, ...": the values that shape the plan, as they stand. */
 void gw_target_describe(const gw_target *t, gw_str *out);
 
-/* Compiles the step of `s` (and its validation, if the run has one) and reads the ledger. Leave
- * nothing behind but l. */
+/* The plan of a step: of each rank of a pipeline a ledger, otherwise one. Stays where it is. */
+typedef struct gw_planned {
+    gw_ledger *ranks;     /* [n] */
+    int n;                /* 1 without a pipeline */
+    int largest;          /* of the ranks, by total bytes */
+    gw_pipeplan pipeline; /* n > 1 */
+    gw_arena mem;
+} gw_planned;
+
+/* Compiles the step of `s` (and its validation, if the run has one) for each rank of the pipeline
+ * and reads the ledgers. `hw` as in gw_pipeplan_input. */
+GW_WARN_UNUSED gw_status gw_planned_init(gw_planned *p, const gw_setup *s, const gw_hardware *hw,
+                                         gw_diags *dg);
+void gw_planned_release(gw_planned *p);
+
+/* The same for one ledger alone: that of the rank with most bytes, without the others. */
 GW_WARN_UNUSED gw_status gw_target_ledger(const gw_setup *s, gw_ledger *l, gw_diags *dg);
 
 #endif

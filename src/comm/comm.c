@@ -234,7 +234,7 @@ gw_status gw_coll_run(gw_comm *c, const gw_coll *k, void *scratch, int threads, 
 gw_comm_counts gw_comm_counted(const gw_comm *c, gw_coll_kind k) { return c->counts[k]; }
 void gw_comm_counts_reset(gw_comm *c) {
     memset(c->counts, 0, sizeof c->counts);
-    c->exchanged = (gw_comm_counts){0};
+    c->exchanged = c->messages = (gw_comm_counts){0};
 }
 
 /* ------------------------------------------------------------------------------ passed on */
@@ -246,5 +246,6 @@ void gw_comm_busy(gw_comm *c, const char *what, double limit_s) {
     c->t->ops->busy(c->t, what, limit_s);
 }
 void gw_comm_alive(gw_comm *c, uint64_t op) { c->t->ops->alive(c->t, op); }
+void gw_comm_doing(gw_comm *c, const char *what) { c->t->ops->doing(c->t, what ? what : ""); }
 void gw_comm_abort(gw_comm *c, const char *why) { c->t->ops->abort(c->t, why); }
 void gw_comm_print_flight(const gw_comm *c, FILE *out) { c->t->ops->print_flight(c->t, out); }

@@ -137,9 +137,11 @@ const gw_coll_machine *gw_comm_machine(const gw_comm *c);
 void gw_comm_set_mesh(gw_comm *c, const gw_mesh *m);
 
 /* Makes [base, base + bytes), backed by `fd`, readable by the other ranks of this host, which all
- * call it at the same point with regions of the same size (it synchronises). A collective whose
- * buffers lie in shared regions needs no copy; others go through bounce buffers. Returns a handle
- * for gw_comm_unshare. No effect (GW_OK) on transports that cannot. */
+ * call it at the same point (it synchronises), each with a region of its own size; one that has
+ * nothing to share joins with 0 bytes (base NULL, fd -1). A collective whose buffers lie at the
+ * same places of shared regions needs no copy; others go through bounce buffers. Returns a handle
+ * for gw_comm_unshare, to be given back by all ranks in one order. No effect (GW_OK) on transports
+ * that cannot. */
 GW_WARN_UNUSED gw_status gw_comm_share(gw_comm *c, void *base, int64_t bytes, int fd, int *handle,
                                        gw_diags *dg);
 void gw_comm_unshare(gw_comm *c, int handle);
@@ -167,6 +169,12 @@ GW_WARN_UNUSED gw_status gw_comm_all_gather(gw_comm *c, const void *mine, int64_
 void gw_comm_busy(gw_comm *c, const char *what, double limit_s);
 /* Called before each op of a program: a sign of life for those who wait. A store, no more. */
 void gw_comm_alive(gw_comm *c, uint64_t op);
+/* What this rank does from here on, as a part of a sentence: "forward of micro-batch 3 of stage 2
+ * (action 17 of 40)". Whoever finds this rank late, dead or different adds "in ..." to its line.
+ * Up to 95 bytes are kept; NULL or "" when there is nothing to say. Some stores, no more. Between
+ * local ranks it is seen even of a rank that was killed; over MPI it travels with answers, so of a
+ * rank that does not answer the latest that came is shown, if any came. */
+void gw_comm_doing(gw_comm *c, const char *what);
 /* Tells the others that this rank gives up, and why: they return GW_ERR_PEER at once. */
 void gw_comm_abort(gw_comm *c, const char *why);
 
@@ -178,8 +186,8 @@ typedef struct gw_comm_counts {
 gw_comm_counts gw_comm_counted(const gw_comm *c, gw_coll_kind k);
 void gw_comm_counts_reset(gw_comm *c);
 
-/* The flight recorder: the last collectives of every rank that can be seen from here, as a table
- * for people. */
+/* The flight recorder: the last collectives and messages of every rank that can be seen from here,
+ * as a table for people, and what each is doing. */
 void gw_comm_print_flight(const gw_comm *c, FILE *out);
 
 #endif

@@ -37,6 +37,8 @@ struct gw_comm {
     gw_comm_text texts[GW_COMM_TEXTS];
     gw_comm_counts counts[GW_COLL_KIND_COUNT];
     gw_comm_counts exchanged; /* of the all-to-alls, those of comm/exchange.h */
+    gw_comm_counts messages;  /* of channels */
+    uint64_t channels_opened; /* sets of channels so far: the same on all ranks */
 };
 
 /* The group of a mask; size is only looked at when there is no mesh. */

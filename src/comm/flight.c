@@ -2,7 +2,8 @@
 // The flight recorder: what a rank did last, for the moment when the ranks no longer agree.
 //
 // A hang is explained by comparing what each rank was doing: which collective, of what size, over
-// which group, since when. So every collective leaves an entry in a ring of the last 64, written
+// which group, since when. So every collective (and, in a recorder of their own, as they are many,
+// every message of a channel) leaves an entry in a ring of the last 64, written
 // before it starts and completed when it ends. The ring of a local rank lies in memory that its
 // peers and its parent see, and it outlives the rank: what a killed process did last is still
 // there.
@@ -80,17 +81,39 @@ bool gw_flight_read(const gw_flight *f, uint64_t number, gw_flight_mark *out) {
     return true;
 }
 
-void gw_flight_print(const gw_flight *f, int rank, int64_t now_ns, FILE *out) {
-    uint64_t last = gw_flight_count(f);
-    uint64_t first = last > GW_FLIGHT_ENTRIES ? last - GW_FLIGHT_ENTRIES + 1 : 1;
-    fprintf(out, "rank %d: %llu collectives\n", rank, (unsigned long long)last);
-    if (last) fprintf(out, "  %8s %12s %12s  %s\n", "seq", "s ago", "took ms", "collective");
-    for (uint64_t n = first; n <= last; n++) {
-        gw_flight_mark m;
-        if (!gw_flight_read(f, n, &m)) continue;
-        char took[32] = "not ended";
-        if (m.end_ns) snprintf(took, sizeof took, "%.3f", 1e-6 * (double)(m.end_ns - m.start_ns));
-        fprintf(out, "  %8llu %12.6f %12s  %s\n", (unsigned long long)m.seq,
-                1e-9 * (double)(now_ns - m.start_ns), took, m.text);
+/* The oldest that is kept from number *n on; false when there is none. */
+static bool next_kept(const gw_flight *f, uint64_t *n, gw_flight_mark *m) {
+    uint64_t last = f ? gw_flight_count(f) : 0;
+    if (last > GW_FLIGHT_ENTRIES && *n <= last - GW_FLIGHT_ENTRIES)
+        *n = last - GW_FLIGHT_ENTRIES + 1;
+    for (; *n <= last; ++*n)
+        if (gw_flight_read(f, *n, m)) return true;
+    return false;
+}
+
+static void print_mark(const gw_flight_mark *m, int64_t now_ns, FILE *out) {
+    char took[32] = "not ended";
+    if (m->end_ns) snprintf(took, sizeof took, "%.3f", 1e-6 * (double)(m->end_ns - m->start_ns));
+    fprintf(out, "  %8llu %12.6f %12s  %s\n", (unsigned long long)m->seq,
+            1e-9 * (double)(now_ns - m->start_ns), took, m->text);
+}
+
+void gw_flight_print(const gw_flight *f, const gw_flight *messages, int rank, int64_t now_ns,
+                     FILE *out) {
+    uint64_t calls = gw_flight_count(f), sent = messages ? gw_flight_count(messages) : 0;
+    fprintf(out, "rank %d: %llu collectives", rank, (unsigned long long)calls);
+    if (sent) fprintf(out, ", %llu messages", (unsigned long long)sent);
+    fprintf(out, "\n");
+    if (calls + sent)
+        fprintf(out, "  %8s %12s %12s  %s\n", "seq", "s ago", "took ms",
+                sent ? "collective or message" : "collective");
+    gw_flight_mark m[2];
+    uint64_t next[2] = {1, 1};
+    bool have[2] = {next_kept(f, &next[0], &m[0]), next_kept(messages, &next[1], &m[1])};
+    while (have[0] || have[1]) { /* merged by time */
+        int i = !have[0] || (have[1] && m[1].start_ns < m[0].start_ns);
+        print_mark(&m[i], now_ns, out);
+        next[i]++;
+        have[i] = next_kept(i ? messages : f, &next[i], &m[i]);
     }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flight recorder of one rank: its last collectives, readable while they are written.
+// The flight recorder of one rank: its last collectives, or its last messages, readable while they
+// are written.
 #ifndef GW_COMM_FLIGHT_H
 #define GW_COMM_FLIGHT_H
 
@@ -35,8 +36,10 @@ void gw_flight_end(gw_flight *f, int64_t now_ns);
 uint64_t gw_flight_count(const gw_flight *f);
 /* Reads collective `number`; false when it is not (or no longer) there. */
 bool gw_flight_read(const gw_flight *f, uint64_t number, gw_flight_mark *out);
-/* A table of what is kept, oldest first, times as seconds before now. */
-void gw_flight_print(const gw_flight *f, int rank, int64_t now_ns, FILE *out);
+/* A table of what is kept of a rank's collectives and of its messages (NULL: it has none), oldest
+ * first, times as seconds before now. */
+void gw_flight_print(const gw_flight *f, const gw_flight *messages, int rank, int64_t now_ns,
+                     FILE *out);
 
 /* Text that another process may read while it is rewritten: `words` 8-byte words, NUL-padded. A
  * reader may see a mixture of two texts, never bytes from outside. */

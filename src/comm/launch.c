@@ -223,9 +223,12 @@ static void report_killed(const watch *w, gw_diags *dg) {
         const child *c = &w->ranks[i];
         if (!c->signal || c->by_us) continue;
         const char *name = sigabbrev_np(c->signal);
+        char doing[96];
+        bool said = gw_shm_world_doing(w->world, i, doing)[0] != 0;
         gw_diag_add(dg, GW_ERROR, GW_ERR_PEER, "rank-killed", (gw_where){0},
-                    "rank %d was killed by signal %d (SIG%s%s)", i, c->signal, name ? name : "?",
-                    c->signal == SIGKILL ? "; out of memory?" : "");
+                    "rank %d was killed by signal %d (SIG%s%s)%s%s", i, c->signal,
+                    name ? name : "?", c->signal == SIGKILL ? "; out of memory?" : "",
+                    said ? " in " : "", doing);
     }
     const char *why = "";
     int first = gw_shm_world_reporter(w->world, &why);

@@ -227,22 +227,30 @@ static gw_status shm_begin(gw_transport *t, const gw_group *g, const gw_coll_mar
     return GW_OK;
 }
 
+void gw_shm_end_call(gw_shm *s, int64_t now) {
+    atomic_store_explicit(&s->mine->alive_ns, now, memory_order_relaxed);
+    if (s->last_alive_ns) s->last_alive_ns = now;
+    s->check = 0;
+    s->text[0] = 0;
+    s->message = s->full = false;
+}
+
 static void shm_end(gw_transport *t, const gw_group *g) {
     (void)g;
     gw_shm *s = shm_of(t);
     int64_t now = gw_clock_ns();
     gw_flight_end(&s->mine->flight, now);
-    atomic_store_explicit(&s->mine->alive_ns, now, memory_order_relaxed);
-    if (s->last_alive_ns) s->last_alive_ns = now;
-    s->check = 0;
-    s->text[0] = 0;
+    gw_shm_end_call(s, now);
 }
 
 static void shm_alive(gw_transport *t, uint64_t op) {
     gw_shm *s = shm_of(t);
     int64_t now = gw_clock_ns();
     int64_t gap = s->last_alive_ns ? now - s->last_alive_ns : 0;
-    if (gap > s->longest_gap_ns) s->longest_gap_ns = gap;
+    if (gap > s->longest_gap_ns) {
+        s->longest_gap_ns = gap;
+        atomic_store_explicit(&s->mine->longest_gap_ns, gap, memory_order_relaxed);
+    }
     s->last_alive_ns = now;
     atomic_store_explicit(&s->mine->alive_ns, now, memory_order_relaxed);
     atomic_store_explicit(&s->mine->alive_op, op, memory_order_relaxed);
@@ -255,6 +263,10 @@ static void shm_busy(gw_transport *t, const char *what, double limit_s) {
     atomic_store(&s->mine->alive_ns, now);
     atomic_store(&s->mine->busy_until_ns, what ? now + (int64_t)(limit_s * 1e9) : 0);
     s->last_alive_ns = 0; /* the pause is no measure of ops */
+}
+
+static void shm_doing(gw_transport *t, const char *what) {
+    gw_words_store(shm_of(t)->mine->doing, GW_SHM_DOING_WORDS, what);
 }
 
 static void shm_abort(gw_transport *t, const char *why) {
@@ -270,7 +282,11 @@ static int64_t shm_waited(const gw_transport *t) {
 static void shm_print_flight(const gw_transport *t, FILE *out) {
     const gw_shm *s = (const gw_shm *)(const void *)t;
     int64_t now = gw_clock_ns();
-    for (int i = 0; i < s->ranks; i++) gw_flight_print(&s->w->ranks[i].flight, i, now, out);
+    for (int i = 0; i < s->ranks; i++) {
+        char doing[96];
+        gw_flight_print(&s->w->ranks[i].flight, &s->w->ranks[i].messages, i, now, out);
+        if (gw_shm_world_doing(s->w, i, doing)[0]) fprintf(out, "  rank %d is in %s\n", i, doing);
+    }
 }
 
 /* ------------------------------------------------------------------------------ joining */
@@ -298,7 +314,15 @@ static const gw_transport_ops shm_ops = {
     .unshare = gw_shm_unshare,
     .busy = shm_busy,
     .alive = shm_alive,
+    .doing = shm_doing,
     .abort = shm_abort,
+    .channels_open = gw_shm_channels_open,
+    .channels_bind = gw_shm_channels_bind,
+    .channels_close = gw_shm_channels_close,
+    .channel_send = gw_shm_channel_send,
+    .channel_recv = gw_shm_channel_recv,
+    .channel_drain = gw_shm_channel_drain,
+    .channel_ready = gw_shm_channel_ready,
     .waited_ns = shm_waited,
     .print_flight = shm_print_flight,
     .close = shm_close,

@@ -48,6 +48,8 @@ bool gw_shm_world_enter(gw_shm_world *w, pid_t parent);
 void gw_shm_world_ended(gw_shm_world *w, int rank, int signal, int exit_code);
 /* The first rank that found a fault and its text, or -1. */
 int gw_shm_world_reporter(const gw_shm_world *w, const char **why);
+/* What a rank has last said to be doing, "" if nothing. */
+const char *gw_shm_world_doing(const gw_shm_world *w, int rank, char buf[96]);
 /* A process's state letter in /proc ('R', 'S', 'T' stopped, 'Z' dead, ...); 0 when there is none.
  */
 char gw_process_state(pid_t pid);

@@ -18,6 +18,7 @@ enum {
     GW_SHM_REGIONS = 64,          /* shared regions alive at once */
     GW_SHM_FLAT_SYNC = 8,         /* groups up to this size signal everyone to everyone */
     GW_SHM_TEXT_WORDS = 8,
+    GW_SHM_DOING_WORDS = 12,
     GW_SHM_OUTBOX = -1, /* gw_shm_desc.region: bytes lie in the sender's slots */
 };
 
@@ -56,8 +57,10 @@ typedef struct gw_shm_rank {
     _Atomic int32_t pid, signal, exit_code;
     _Atomic int64_t busy_until_ns;
     _Atomic uint64_t busy[GW_SHM_TEXT_WORDS];
-    char reason[512]; /* written before state becomes ABORTED */
-    gw_flight flight;
+    _Atomic uint64_t doing[GW_SHM_DOING_WORDS];
+    _Atomic int64_t longest_gap_ns; /* between two ops, so far */
+    char reason[768];               /* written before state becomes ABORTED */
+    gw_flight flight, messages;     /* collectives; sends and receives of channels */
 } gw_shm_rank;
 
 typedef struct gw_shm_segment {
@@ -84,7 +87,8 @@ typedef struct gw_shm_region {
     bool used;
     char *base;
     int64_t bytes;
-    char **peers; /* [ranks] where this process sees the others' */
+    char **peers;        /* [ranks] where this process sees the others'; NULL: of no bytes */
+    int64_t *peer_bytes; /* [ranks] each rank has its own size */
 } gw_shm_region;
 
 /* One rank's end. */
@@ -105,6 +109,7 @@ typedef struct gw_shm {
     /* The collective under way. */
     uint64_t check, number, group, seq;
     char text[104];
+    bool message, full; /* it is a message of a channel; its sender waits for a place */
     int64_t last_alive_ns, longest_gap_ns, waited_ns;
     bool failed; /* this rank has given up */
 } gw_shm;
@@ -150,10 +155,27 @@ gw_status gw_shm_share(gw_transport *t, void *base, int64_t bytes, int fd, int *
                        gw_diags *dg);
 void gw_shm_unshare(gw_transport *t, int handle);
 void *gw_shm_peer(gw_transport *t, const gw_group *g, int who, const void *mine);
+/* Place `offset` of a rank's region; NULL where [offset, offset + bytes) is not inside it. */
+char *gw_shm_place(const gw_shm *s, int handle, int rank, int64_t offset, int64_t bytes);
 /* Handle of the region that holds [p, p + bytes), or -1; bytes > 0. */
 int gw_shm_region_of(const gw_shm *s, const void *p, int64_t bytes);
 
+/* shm_channel.c: as in gw_transport_ops */
+gw_status gw_shm_channels_open(gw_transport *t, gw_channel_end *ends, int n,
+                               gw_transport_channels **out, gw_diags *dg);
+void gw_shm_channels_bind(gw_transport *t, gw_transport_channels *set, int32_t max_tag);
+void gw_shm_channels_close(gw_transport *t, gw_transport_channels *set);
+gw_status gw_shm_channel_send(gw_transport *t, gw_transport_channels *set, int i, const void *src,
+                              const gw_coll_mark *m, gw_diags *dg);
+gw_status gw_shm_channel_recv(gw_transport *t, gw_transport_channels *set, int i, void *dst,
+                              const gw_coll_mark *m, gw_diags *dg);
+gw_status gw_shm_channel_drain(gw_transport *t, gw_transport_channels *set, int i,
+                               const gw_coll_mark *m, gw_diags *dg);
+bool gw_shm_channel_ready(gw_transport *t, gw_transport_channels *set, int i);
+
 /* shm.c */
+/* A sign of life at the end of a collective or a message; clears what is under way. */
+void gw_shm_end_call(gw_shm *s, int64_t now);
 gw_status gw_shm_exchange(gw_transport *t, const gw_group *g, int to, const void *send,
                           int64_t nsend, int from, void *recv, int64_t nrecv, gw_diags *dg);
 

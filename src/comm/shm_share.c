@@ -3,8 +3,10 @@
 //
 // A region is a stretch of memory backed by a descriptor (the arena of an executor, scratch). Ranks
 // share theirs together, all with the same handle, and each maps those of all others; then the same
-// place in a peer's region is base plus offset. As threads they have one address space, and only
-// tell each other the addresses. As processes they hand round descriptors over the sockets that the
+// place in a peer's region is base plus offset. Regions of one handle have different sizes where
+// ranks have different programs (stages of a pipeline); a place that a peer's does not have is
+// NULL, and one of no bytes is not mapped. As threads they have one address space, and only tell
+// each other the addresses. As processes they hand round descriptors over the sockets that the
 // launcher made (SCM_RIGHTS): this needs neither a name nor the right to look into another process.
 //
 // In round k each rank sends to the k-th after it and waits for the k-th before it, so few
@@ -45,7 +47,7 @@ int gw_shm_region_of(const gw_shm *s, const void *p, int64_t bytes) {
     const char *c = p;
     for (int i = 0; i < s->region_end; i++) {
         const gw_shm_region *r = &s->regions[i];
-        if (r->used && c >= r->base && c + bytes <= r->base + r->bytes) return i;
+        if (r->used && r->bytes > 0 && c >= r->base && c + bytes <= r->base + r->bytes) return i;
     }
     return -1;
 }
@@ -54,8 +56,13 @@ void *gw_shm_peer(gw_transport *t, const gw_group *g, int who, const void *mine)
     gw_shm *s = shm_of(t);
     int i = gw_shm_region_of(s, mine, 1); /* its end may be the start of something else */
     if (i < 0) return NULL;
-    const gw_shm_region *r = &s->regions[i];
-    return r->peers[g->ranks[who]] + ((const char *)mine - r->base);
+    return gw_shm_place(s, i, g->ranks[who], (const char *)mine - s->regions[i].base, 1);
+}
+
+char *gw_shm_place(const gw_shm *s, int handle, int rank, int64_t offset, int64_t bytes) {
+    const gw_shm_region *r = &s->regions[handle];
+    if (offset < 0 || bytes > r->peer_bytes[rank] - offset || !r->peers[rank]) return NULL;
+    return r->peers[rank] + offset;
 }
 
 /* ------------------------------------------------------------------------------ descriptors */
@@ -130,26 +137,31 @@ static gw_status take_fd(gw_shm *s, gw_shm_region *r, int handle, bool *any, gw_
         return gw_shm_fail(s, dg, "shm-share", "rank %d cannot receive a shared region: %s",
                            s->rank, strerror(errno));
     void *p = MAP_FAILED;
-    bool same = o.handle == handle && o.rank >= 0 && o.rank < s->ranks && o.bytes == r->bytes;
-    if (same) p = map_apart(r->base, r->bytes, fd, (int)(o.rank + s->ranks - s->rank) % s->ranks);
+    bool same = o.handle == handle && o.rank >= 0 && o.rank < s->ranks && o.bytes > 0 &&
+                o.bytes == r->peer_bytes[o.rank];
+    if (same) p = map_apart(r->base, o.bytes, fd, (int)(o.rank + s->ranks - s->rank) % s->ranks);
     int e = same ? errno : EPROTO;
     close(fd);
     if (p == MAP_FAILED)
         return gw_shm_fail(s, dg, "shm-share", "rank %d cannot map %lld bytes of rank %lld: %s",
-                           s->rank, (long long)r->bytes, (long long)o.rank, strerror(e));
+                           s->rank, (long long)o.bytes, (long long)o.rank, strerror(e));
     r->peers[o.rank] = p;
     return GW_OK;
 }
 
-/* Round k: ours to one rank, another's to us. */
+static bool has_come(const gw_shm_region *r, int from) {
+    return r->peer_bytes[from] == 0 || r->peers[from];
+}
+
+/* Round k: ours to one rank, another's to us, where they have any bytes. */
 static gw_status hand_round(gw_shm *s, gw_shm_region *r, int handle, int fd, int k, gw_diags *dg) {
     int to = (s->rank + k) % s->ranks, from = (s->rank + s->ranks - k) % s->ranks;
     gw_group world = {.size = s->ranks, .me = s->rank, .ranks = NULL};
     gw_shm_waiting w = {.g = &world};
     offer o = {.rank = s->rank, .handle = handle, .bytes = r->bytes, .base = r->base};
-    int sent = 0;
+    int sent = r->bytes == 0;
     gw_status st = GW_OK;
-    while (st == GW_OK && !(sent && r->peers[from])) {
+    while (st == GW_OK && !(sent && has_come(r, from))) {
         bool any = false;
         if (!sent && (sent = send_fd(s->w->outbox[to], &o, fd)) > 0) gw_shm_ring(&s->w->ranks[to]);
         if (sent < 0) {
@@ -159,8 +171,8 @@ static gw_status hand_round(gw_shm *s, gw_shm_region *r, int handle, int fd, int
             break;
         }
         st = take_fd(s, r, handle, &any, dg);
-        if (st == GW_OK && !any && !(sent && r->peers[from]))
-            st = gw_shm_wait(s, &w, r->peers[from] ? to : from, dg);
+        if (st == GW_OK && !any && !(sent && has_come(r, from)))
+            st = gw_shm_wait(s, &w, has_come(r, from) ? to : from, dg);
     }
     gw_shm_wait_end(s, &w);
     return st;
@@ -168,7 +180,7 @@ static gw_status hand_round(gw_shm *s, gw_shm_region *r, int handle, int fd, int
 
 /* ------------------------------------------------------------------------------ sharing */
 
-/* Everyone's offer to everyone: sizes agree. */
+/* Everyone's offer to everyone: the handle agrees, and each learns the others' sizes. */
 static gw_status compare_offers(gw_shm *s, gw_shm_region *r, int handle, gw_diags *dg) {
     int *ranks = gw_mem_alloc((size_t)s->ranks * sizeof *ranks);
     for (int i = 0; i < s->ranks; i++) ranks[i] = i;
@@ -179,13 +191,11 @@ static gw_status compare_offers(gw_shm *s, gw_shm_region *r, int handle, gw_diag
         int to = (s->rank + k) % s->ranks, from = (s->rank + s->ranks - k) % s->ranks;
         offer o = {0};
         st = gw_shm_exchange(&s->t, &world, to, &mine, sizeof mine, from, &o, sizeof o, dg);
-        if (st == GW_OK && (o.handle != handle || o.bytes != r->bytes))
-            st = gw_shm_fail(
-                s, dg, "peer-mismatch",
-                "rank %d shares region %lld of %lld bytes while rank %d shares region %d "
-                "of %lld bytes",
-                from, (long long)o.handle, (long long)o.bytes, s->rank, handle,
-                (long long)r->bytes);
+        if (st == GW_OK && o.handle != handle)
+            st = gw_shm_fail(s, dg, "peer-mismatch",
+                             "rank %d shares its region %lld while rank %d shares its region %d",
+                             from, (long long)o.handle, s->rank, handle);
+        r->peer_bytes[from] = o.bytes;
         if (s->seg->threads) r->peers[from] = o.base;
     }
     gw_mem_free(ranks);
@@ -215,8 +225,10 @@ gw_status gw_shm_share(gw_transport *t, void *base, int64_t bytes, int fd, int *
     gw_shm_region r = {.used = true, .base = base, .bytes = bytes};
     r.peers = gw_mem_zalloc((size_t)s->ranks * sizeof *r.peers);
     r.peers[s->rank] = base;
+    r.peer_bytes = gw_mem_zalloc((size_t)s->ranks * sizeof *r.peer_bytes);
+    r.peer_bytes[s->rank] = bytes;
     gw_status st = compare_offers(s, &r, i, dg);
-    for (int k = 1; st == GW_OK && !s->seg->threads && bytes > 0 && k < s->ranks; k++)
+    for (int k = 1; st == GW_OK && !s->seg->threads && k < s->ranks; k++)
         st = hand_round(s, &r, i, fd, k, dg);
     s->regions[i] = r;
     if (i >= s->region_end) s->region_end = i + 1;
@@ -232,7 +244,8 @@ void gw_shm_unshare(gw_transport *t, int handle) {
     if (handle < 0 || handle >= GW_SHM_REGIONS || !s->regions[handle].used) return;
     gw_shm_region *r = &s->regions[handle];
     for (int i = 0; !s->seg->threads && i < s->ranks; i++)
-        if (i != s->rank && r->peers[i]) munmap(r->peers[i], (size_t)r->bytes);
+        if (i != s->rank && r->peers[i]) munmap(r->peers[i], (size_t)r->peer_bytes[i]);
     gw_mem_free(r->peers);
+    gw_mem_free(r->peer_bytes);
     *r = (gw_shm_region){0};
 }

@@ -10,9 +10,9 @@
 //   ended      the rank waited for has died, or left, or aborted
 //   mismatch   it is in the same collective by number, but calls something else
 //   late       it has shown no sign of life for the timeout plus four times the longest silence
-//              this rank has had itself between two ops (an op may take seconds and is not a
-//              fault), or the kernel says that its process is stopped; one that declared itself
-//              busy has until its own limit
+//              that either of the two has had between two ops (an op may take seconds and is not a
+//              fault; ranks of a pipeline have different ops), or the kernel says that its process
+//              is stopped; one that declared itself busy has until its own limit
 //   circle     it waits for a rank that waits ... for this one, and nobody has moved for a timeout
 //
 // A rank that waits is alive, and says so in each slice; so in a chain of waiting ranks only the
@@ -79,9 +79,13 @@ gw_status gw_shm_fail(gw_shm *s, gw_diags *dg, const char *id, const char *fmt, 
     return GW_ERR_PEER;
 }
 
-/* "collective 12, all-reduce f32 8 of x", of this rank. */
+/* "collective 12, all-reduce f32 8 of x" or "message 3, activations of ...", of this rank. */
 static const char *current(const gw_shm *s, char buf[160]) {
-    if (s->text[0])
+    const char *verb_end = strchr(s->text, ' ');
+    if (s->message)
+        snprintf(buf, 160, "message %llu, %s%s", (unsigned long long)s->seq,
+                 verb_end ? verb_end + 1 : s->text, s->full ? " (no place is free)" : "");
+    else if (s->text[0])
         snprintf(buf, 160, "collective %llu, %s", (unsigned long long)s->seq, s->text);
     else
         snprintf(buf, 160, "an exchange outside any collective");
@@ -90,19 +94,34 @@ static const char *current(const gw_shm *s, char buf[160]) {
 
 /* What a rank last did, for people. */
 static const char *last_of(const gw_shm *s, int who, char buf[200]) {
-    const gw_flight *f = &s->w->ranks[who].flight;
-    gw_flight_mark m;
-    if (!gw_flight_read(f, gw_flight_count(f), &m))
+    const gw_flight *f = &s->w->ranks[who].flight, *g = &s->w->ranks[who].messages;
+    gw_flight_mark m, n;
+    bool call = gw_flight_read(f, gw_flight_count(f), &m);
+    bool message = gw_flight_read(g, gw_flight_count(g), &n);
+    if (message && (!call || n.start_ns > m.start_ns))
+        m = n;
+    else
+        message = false;
+    if (!call && !message)
         snprintf(buf, 200, "it has called no collective");
     else
-        snprintf(buf, 200, "its last is %llu, %s (%s)", (unsigned long long)m.seq, m.text,
-                 m.end_ns ? "done" : "not done");
+        snprintf(buf, 200, "its last is %s%llu, %s (%s)", message ? "message " : "",
+                 (unsigned long long)m.seq, m.text, m.end_ns ? "done" : "not done");
     return buf;
 }
 
-/* Is `who` inside the collective that we are in? */
+/* " in forward of micro-batch 3 ..." and what follows it, if the rank has said so. */
+static const char *doing_of(const gw_shm *s, int who, const char *after, char buf[112]) {
+    char text[8 * GW_SHM_DOING_WORDS];
+    gw_words_load(s->w->ranks[who].doing, GW_SHM_DOING_WORDS, text);
+    buf[0] = 0;
+    if (text[0]) snprintf(buf, 112, " in %s%s", text, after);
+    return buf;
+}
+
+/* Is `who` inside the collective, or at its side of the message, that we are in? */
 static bool has_reached(const gw_shm *s, int who) {
-    const gw_flight *f = &s->w->ranks[who].flight;
+    const gw_flight *f = s->message ? &s->w->ranks[who].messages : &s->w->ranks[who].flight;
     gw_flight_mark m;
     return gw_flight_read(f, gw_flight_count(f), &m) && m.group == s->group && m.seq == s->seq &&
            m.end_ns == 0;
@@ -128,7 +147,7 @@ static const char *missing(const gw_shm *s, const gw_shm_waiting *w, char buf[96
 }
 
 static gw_status fail_late(gw_shm *s, const gw_shm_waiting *w, bool stopped, gw_diags *dg) {
-    char now[160], last[200], who[96];
+    char now[160], last[200], who[96], doing[112];
     const gw_shm_rank *r = &s->w->ranks[w->who];
     char what[8 * GW_SHM_TEXT_WORDS] = "", busy[80] = "";
     gw_words_load(r->busy, GW_SHM_TEXT_WORDS, what);
@@ -136,11 +155,11 @@ static gw_status fail_late(gw_shm *s, const gw_shm_waiting *w, bool stopped, gw_
     double silent = 1e-9 * (double)(gw_clock_ns() - atomic_load(&r->alive_ns));
     gw_status st = gw_shm_fail(
         s, dg, "peer-late",
-        "%s %s %s within %.1f s of rank %d%s; no sign of life of rank %d for %.1f s, %s%s",
+        "%s %s %s within %.1f s of rank %d%s; no sign of life of rank %d for %.1f s%s, %s%s",
         missing(s, w, who), has_reached(s, w->who) ? "did not go on in" : "did not reach",
         current(s, now), 1e-9 * (double)w->total_ns, s->rank,
-        stopped ? ": its process is stopped by a signal" : "", w->who, silent, busy,
-        last_of(s, w->who, last));
+        stopped ? ": its process is stopped by a signal" : "", w->who, silent,
+        doing_of(s, w->who, "", doing), busy, last_of(s, w->who, last));
     if (dg && dg->last && strcmp(dg->last->id, "peer-late") == 0) /* this rank is the reporter */
         gw_diag_hint(dg, dg->last, "%s, raise the timeout (layout.timeout of a run file)",
                      stopped ? "stop and continue all ranks together; if one may pause for longer"
@@ -150,7 +169,7 @@ static gw_status fail_late(gw_shm *s, const gw_shm_waiting *w, bool stopped, gw_
 
 static gw_status fail_ended(gw_shm *s, const gw_shm_waiting *w, gw_diags *dg) {
     const gw_shm_rank *r = &s->w->ranks[w->who];
-    char now[160], last[200], how[64];
+    char now[160], last[200], how[64], doing[112];
     int sig = atomic_load(&r->signal);
     bool left = atomic_load(&r->state) == GW_SHM_LEFT;
     if (sig)
@@ -161,17 +180,20 @@ static gw_status fail_ended(gw_shm *s, const gw_shm_waiting *w, gw_diags *dg) {
     else
         snprintf(how, sizeof how, "ended with exit code %d", atomic_load(&r->exit_code));
     return gw_shm_fail(s, dg, left ? "peer-left" : "peer-dead",
-                       "rank %d %s and is missing in %s, where rank %d waited for it; %s", w->who,
-                       how, current(s, now), s->rank, last_of(s, w->who, last));
+                       "rank %d %s%s and is missing in %s, where rank %d waited for it; %s", w->who,
+                       how, doing_of(s, w->who, ",", doing), current(s, now), s->rank,
+                       last_of(s, w->who, last));
 }
 
 static gw_status fail_mismatch(gw_shm *s, int who, const gw_flight_mark *m, gw_diags *dg) {
+    char theirs[112], ours[112];
     return gw_shm_fail(
         s, dg, "peer-mismatch",
-        "the ranks do not call the same: rank %d calls %s (collective %llu) while rank "
-        "%d calls %s (collective %llu)",
-        who, m->text, (unsigned long long)m->seq, s->rank, s->text[0] ? s->text : "nothing",
-        (unsigned long long)s->seq);
+        "the ranks do not call the same: rank %d calls %s (collective %llu)%s while rank "
+        "%d calls %s (collective %llu)%s",
+        who, m->text, (unsigned long long)m->seq, doing_of(s, who, "", theirs), s->rank,
+        s->text[0] ? s->text : "nothing", (unsigned long long)s->seq,
+        doing_of(s, s->rank, "", ours));
 }
 
 gw_status gw_shm_compare(gw_shm *s, int who, uint64_t check, uint64_t number, gw_diags *dg) {
@@ -217,12 +239,13 @@ static gw_status look_for_circle(gw_shm *s, gw_shm_waiting *w, int64_t dt, gw_di
     }
     w->cycle_ns += dt;
     if (w->cycle_ns < s->seg->timeout_ns) return GW_OK;
-    char now[160], last[200];
+    char now[160], last[200], theirs[112], ours[112];
     return gw_shm_fail(
         s, dg, "peer-mismatch",
-        "the ranks wait for one another: rank %d waits for rank %d in %s; of rank %d, "
+        "the ranks wait for one another: rank %d%s waits for rank %d in %s; of rank %d%s, "
         "%s",
-        s->rank, w->who, current(s, now), w->who, last_of(s, w->who, last));
+        s->rank, doing_of(s, s->rank, ",", ours), w->who, current(s, now), w->who,
+        doing_of(s, w->who, "", theirs), last_of(s, w->who, last));
 }
 
 /* Ended: not before the condition has been looked at once more, as it may have ended after its
@@ -251,7 +274,9 @@ static gw_status look_at_life(gw_shm *s, gw_shm_waiting *w, int64_t now, int64_t
         return GW_OK;
     }
     bool stopped = state == 'T' || state == 't';
-    int64_t limit = timeout + (stopped ? 0 : 4 * s->longest_gap_ns);
+    int64_t gap = atomic_load_explicit(&r->longest_gap_ns, memory_order_relaxed);
+    if (gap < s->longest_gap_ns) gap = s->longest_gap_ns;
+    int64_t limit = timeout + (stopped ? 0 : 4 * gap);
     return w->patience_ns < limit ? GW_OK : fail_late(s, w, stopped, dg);
 }
 

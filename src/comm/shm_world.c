@@ -185,6 +185,13 @@ int gw_shm_world_reporter(const gw_shm_world *w, const char **why) {
     return rank;
 }
 
+_Static_assert(8 * GW_SHM_DOING_WORDS == 96, "as the prototype has it");
+
+const char *gw_shm_world_doing(const gw_shm_world *w, int rank, char buf[96]) {
+    gw_words_load(w->ranks[rank].doing, GW_SHM_DOING_WORDS, buf);
+    return buf;
+}
+
 char gw_process_state(pid_t pid) {
     char path[64], line[256] = "";
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);

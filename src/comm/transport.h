@@ -29,6 +29,23 @@ typedef struct gw_coll_mark {
     char text[104];     /* "all-reduce f32 12582912 of layer 3/attn/q, ring, over dp.0" */
 } gw_coll_mark;
 
+/* One side of a channel (comm/channel.h). */
+typedef struct gw_channel_end {
+    uint64_t key; /* hash of set, sender, receiver and tag: the same on both sides */
+    int peer;     /* of all ranks */
+    bool sends;
+    int32_t tag;
+    int places;
+    int64_t bytes, stride; /* of a message; from one place to the next */
+    char *box;             /* sender */
+    uint64_t count;        /* messages that this side has sent or received; the transport's */
+    int64_t mine[3];       /* what the transport tells the other side */
+    int64_t theirs[3];     /* what that one told */
+} gw_channel_end;
+
+/* A set of channels; each transport has its own. */
+typedef struct gw_transport_channels gw_transport_channels;
+
 typedef struct gw_transport_ops {
     const char *name; /* "shm", "mpi" */
     /* Sends nsend bytes to group rank `to` and receives nrecv from group rank `from`; a side with
@@ -48,7 +65,23 @@ typedef struct gw_transport_ops {
     void (*unshare)(gw_transport *t, int handle);
     void (*busy)(gw_transport *t, const char *what, double limit_s);
     void (*alive)(gw_transport *t, uint64_t op);
+    void (*doing)(gw_transport *t, const char *what);
     void (*abort)(gw_transport *t, const char *why);
+    /* Channels: all ranks open a set together, which fills `mine`; tell each other; then bind, with
+     * `theirs` filled. max_tag: the largest of any rank. `ends` outlive the set. Marks of a message
+     * have the channel's key as group. */
+    gw_status (*channels_open)(gw_transport *t, gw_channel_end *ends, int n,
+                               gw_transport_channels **out, gw_diags *dg);
+    void (*channels_bind)(gw_transport *t, gw_transport_channels *s, int32_t max_tag);
+    void (*channels_close)(gw_transport *t, gw_transport_channels *s);
+    gw_status (*channel_send)(gw_transport *t, gw_transport_channels *s, int i, const void *src,
+                              const gw_coll_mark *m, gw_diags *dg);
+    gw_status (*channel_recv)(gw_transport *t, gw_transport_channels *s, int i, void *dst,
+                              const gw_coll_mark *m, gw_diags *dg);
+    /* Waits until all places are free. */
+    gw_status (*channel_drain)(gw_transport *t, gw_transport_channels *s, int i,
+                               const gw_coll_mark *m, gw_diags *dg);
+    bool (*channel_ready)(gw_transport *t, gw_transport_channels *s, int i);
     int64_t (*waited_ns)(const gw_transport *t); /* in all waits so far */
     void (*print_flight)(const gw_transport *t, FILE *out);
     void (*close)(gw_transport *t);

@@ -60,6 +60,7 @@ void gw_graph_release(gw_graph *g) {
     gw_vec_release(&g->edges);
     gw_vec_release(&g->attrs);
     gw_vec_release(&g->states);
+    gw_vec_release(&g->actions);
     gw_vec_release(&g->chars);
     gw_vec_release(&g->strings);
     gw_imap_release(&g->string_ids);
@@ -70,6 +71,13 @@ void gw_graph_release(gw_graph *g) {
         for (int64_t i_ = 0; i_ < (src)->field.count; i_++)                                        \
             gw_vec_push(&(dst)->field, (src)->field.items[i_]);                                    \
     } while (0)
+
+void gw_graph_begin(gw_graph *dst, const gw_graph *src) {
+    gw_graph_init(dst, src->table);
+    dst->mesh = src->mesh;
+    dst->micro_batches = src->micro_batches;
+    COPY_VEC(dst, src, actions);
+}
 
 void gw_graph_dup(gw_graph *dst, const gw_graph *src) {
     memset(dst, 0, sizeof *dst);
@@ -84,6 +92,7 @@ void gw_graph_dup(gw_graph *dst, const gw_graph *src) {
     COPY_VEC(dst, src, edges);
     COPY_VEC(dst, src, attrs);
     COPY_VEC(dst, src, states);
+    COPY_VEC(dst, src, actions);
 }
 
 /* ---- strings ---- */
@@ -478,7 +487,7 @@ gw_oid gw_graph_copy_op(gw_graph *dst, const gw_graph *src, gw_oid o, gw_vid *ma
     for (int i = 0; i < from->nin; i++) {
         gw_vid v = gw_op_in(src, from, i);
         gw_vid m = v == GW_NONE ? GW_NONE : map[v];
-        GW_ASSERT(v == GW_NONE || m != GW_NONE);
+        GW_ASSERT(v == GW_NONE || m != GW_NONE || gw_op_accumulates(src, from, i));
         gw_vec_push(&dst->edges, m);
     }
     gw_vid outs[GW_MAX_OUT];
@@ -544,6 +553,16 @@ int64_t gw_value_view_bytes(const gw_graph *g, gw_vid v, int64_t rank) {
     return gw_type_flat_first(t, &g->mesh, rank) * gw_dtype_bits((gw_dtype)t->dtype) / 8;
 }
 
+void gw_graph_loop(const gw_graph *g, gw_oid *first, gw_oid *end) {
+    gw_oid n = (gw_oid)g->ops.count;
+    *first = *end = n;
+    for (gw_oid i = 0; i < n; i++) {
+        const gw_op *o = &g->ops.items[i];
+        if (o->rate == GW_RATE_MB && *first == n) *first = i;
+        if (o->rate == GW_RATE_MB || (o->part && *first < n)) *end = i + 1;
+    }
+}
+
 gw_vid gw_graph_find(const gw_graph *g, gw_role role, const char *name) {
     for (int64_t i = 0; i < g->values.count; i++) {
         const gw_value *v = &g->values.items[i];
@@ -598,7 +617,7 @@ static bool same_op(const gw_graph *a, const gw_graph *b, int64_t i) {
     return x->code == y->code && x->phase == y->phase && x->rate == y->rate &&
            x->stream == y->stream && x->flags == y->flags && x->nin == y->nin &&
            x->nout == y->nout && x->nafter == y->nafter && x->work == y->work &&
-           x->stage == y->stage && same_edges(a, x->in, b, y->in, x->nin) &&
+           x->stage == y->stage && x->part == y->part && same_edges(a, x->in, b, y->in, x->nin) &&
            same_edges(a, x->out, b, y->out, x->nout) &&
            same_edges(a, x->after, b, y->after, x->nafter) &&
            strcmp(gw_graph_str(a, x->scope), gw_graph_str(b, y->scope)) == 0 &&
@@ -611,6 +630,10 @@ static bool same_mesh(const gw_mesh *a, const gw_mesh *b) {
         if (a->axes[i].size != b->axes[i].size || strcmp(a->axes[i].name, b->axes[i].name) != 0)
             return false;
     return true;
+}
+
+static bool same_action(gw_action a, gw_action b) {
+    return a.act == b.act && a.stage == b.stage && a.micro == b.micro;
 }
 
 bool gw_graph_equal(const gw_graph *a, const gw_graph *b, char *why, int n) {
@@ -626,6 +649,10 @@ bool gw_graph_equal(const gw_graph *a, const gw_graph *b, char *why, int n) {
     if (a->values.count != b->values.count) DIFFERENT("value counts differ");
     if (a->ops.count != b->ops.count) DIFFERENT("op counts differ");
     if (a->states.count != b->states.count) DIFFERENT("state counts differ");
+    if (a->actions.count != b->actions.count) DIFFERENT("action counts differ");
+    for (int64_t i = 0; i < a->actions.count; i++)
+        if (!same_action(a->actions.items[i], b->actions.items[i]))
+            DIFFERENT("action %lld differs", (long long)i);
     for (int64_t i = 0; i < a->values.count; i++)
         if (!same_value(a, b, i)) DIFFERENT("value %%%lld differs", (long long)i);
     for (int64_t i = 0; i < a->ops.count; i++)
@@ -673,7 +700,7 @@ static void hash_op(gw_hasher *h, const gw_graph *g, const gw_op *o) {
     for (int i = 0; i < o->nout; i++) hash_i64(h, gw_op_out(g, o, i));
     for (int i = 0; i < o->nafter; i++) hash_i64(h, g->edges.items[o->after + (uint32_t)i]);
     hash_i64(h, o->work);
-    hash_i64(h, o->stage);
+    hash_i64(h, o->stage | (int64_t)o->part << 32);
     hash_text(h, gw_graph_str(g, o->scope));
     for (int i = 0; i < def->nattrs; i++) {
         gw_attr a = gw_op_attr(g, o, i);
@@ -696,6 +723,10 @@ gw_hash128 gw_graph_hash(const gw_graph *g) {
     for (int64_t i = 0; i < g->states.count; i++) {
         hash_i64(h, g->states.items[i].start);
         hash_i64(h, g->states.items[i].end);
+    }
+    for (int64_t i = 0; i < g->actions.count; i++) {
+        gw_action a = g->actions.items[i];
+        hash_i64(h, a.act | (int64_t)(uint16_t)a.stage << 8 | (int64_t)a.micro << 32);
     }
     for (int i = 0; i < GW_MEM_COUNT; i++) hash_i64(h, g->arena_bytes[i]);
     gw_hash128 r = gw_hasher_get(h);

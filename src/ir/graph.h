@@ -14,6 +14,12 @@
 // input is an accumulation carried around the loop: the bytes are those of the step-rate value, and
 // step ops after the loop read the final sum through the mb op's output.
 //
+// Stages. The program of one rank of a pipeline has `actions`: what the rank does in a step, in
+// order. Its loop consists of pieces (op.stage and op.part; those of one piece stand together,
+// pieces in the order in which they run last), and an action runs one or two of them for one
+// micro-batch. What lives from piece to piece has a place for each micro-batch under way
+// (ir/flow.h). A step op in the loop runs with its stage's R.
+//
 // Ties. `value.tie` names the value whose bytes an output takes over. The old value is dead
 // afterwards.
 #ifndef GW_IR_GRAPH_H
@@ -25,6 +31,7 @@
 #include "base/arena.h" /* gw_arena */
 #include "base/hash.h"  /* gw_hash128 */
 #include "base/map.h"   /* gw_smap, GW_VEC */
+#include "ir/action.h"  /* gw_action, gw_part */
 #include "ir/dtype.h"   /* gw_dtype */
 #include "ir/mesh.h"    /* gw_mesh */
 
@@ -155,6 +162,7 @@ typedef struct gw_op {
     uint8_t rate;   /* gw_rate */
     uint8_t stream; /* gw_stream */
     uint8_t flags;
+    uint8_t part; /* gw_part; ALL outside the loop and in programs without stages */
     uint16_t nin, nout, nafter;
     uint32_t in;    /* first input in gw_graph.edges; an optional input that is absent is GW_NONE */
     uint32_t out;   /* first output in gw_graph.edges */
@@ -162,7 +170,7 @@ typedef struct gw_op {
     uint32_t attr;  /* first attribute in gw_graph.attrs; as many as the descriptor has */
     gw_sid scope;   /* "layer 0/attn/q" */
     gw_vid work;    /* workspace value (u8), or GW_NONE; lives during this op only */
-    int32_t stage;  /* pipeline stage, 0 on one stage */
+    int32_t stage;  /* of its piece; 0 without stages */
 } gw_op;
 
 /* State carried from step to step: value at start, value at end, same bytes. */
@@ -182,14 +190,17 @@ typedef struct gw_graph {
     GW_VEC(uint32_t) edges;
     GW_VEC(gw_attr) attrs;
     GW_VEC(gw_state) states;
-    GW_VEC(char) chars;       /* string pool; strings are NUL-terminated */
-    GW_VEC(uint32_t) strings; /* string id -> first char */
-    gw_imap string_ids;       /* hash of text -> string id (collisions resolved by a chain) */
+    GW_VEC(gw_action) actions; /* none: no stages */
+    GW_VEC(char) chars;        /* string pool; strings are NUL-terminated */
+    GW_VEC(uint32_t) strings;  /* string id -> first char */
+    gw_imap string_ids;        /* hash of text -> string id (collisions resolved by a chain) */
     int64_t arena_bytes[GW_MEM_COUNT]; /* set by place; 0 before */
 } gw_graph;
 
 void gw_graph_init(gw_graph *g, const struct gw_optable *table);
 void gw_graph_release(gw_graph *g);
+/* Initialises dst with the frame of src: table, mesh, micro-batches, actions; no values or ops. */
+void gw_graph_begin(gw_graph *dst, const gw_graph *src);
 /* Deep copy into an uninitialised graph. */
 void gw_graph_dup(gw_graph *dst, const gw_graph *src);
 /* Same values, ops, attributes, ties, states, mesh, in the same order (strings by content). On a
@@ -267,8 +278,8 @@ gw_vid gw_graph_leaf(gw_graph *g, gw_role role, gw_cause cause, gw_rate rate, gw
 gw_oid gw_graph_op(gw_graph *g, uint16_t code, const gw_vid *in, int nin, const gw_attr *attrs,
                    const gw_type *out_types, int nout, gw_phase phase, gw_rate rate, gw_sid scope);
 /* Copies op `o` of `src` into `dst` (another graph with the same table), its inputs translated
- * through map[vid] and fresh outputs entered into map. All facts of the outputs are kept (offset
- * too). */
+ * through map[vid] and fresh outputs entered into map. An accumulator whose entry is GW_NONE
+ * becomes absent. All facts of the outputs are kept (offset too). */
 gw_oid gw_graph_copy_op(gw_graph *dst, const gw_graph *src, gw_oid o, gw_vid *map);
 gw_vid gw_graph_copy_leaf(gw_graph *dst, const gw_graph *src, gw_vid v);
 void gw_graph_add_state(gw_graph *g, gw_vid start, gw_vid end);
@@ -297,6 +308,10 @@ void gw_graph_bucket(const gw_graph *g, gw_oid o, int64_t *first, int64_t *last)
  * of neighbouring copy ops, where the executor waits for this run; no further than the last op
  * before the rate changes; the number of ops if neither comes. */
 int64_t gw_graph_copy_end(const gw_graph *g, gw_oid o);
+/* The micro-batch loop: from the first op at micro-batch rate to behind the last one, or behind the
+ * last op of a piece of a stage (a reduction that runs with R). None: both are the number of ops.
+ */
+void gw_graph_loop(const gw_graph *g, gw_oid *first, gw_oid *end);
 /* Finds a leaf by role and name, or GW_NONE. Linear: for builders and tests. */
 gw_vid gw_graph_find(const gw_graph *g, gw_role role, const char *name);
 

@@ -10,7 +10,7 @@
 //
 //   TYPE  f32[b4 s{tp}512 d{dp.0,dp.1:zigzag}768]+P(sum){tp}+P(max){cp}+flat{dp}
 //   OUT   TYPE [=%tied] [ROLE] [CAUSE] [RATE] ["name"] [in MEM]
-//   OPTIONS  [after %2, op7] [recompute] [flags n] [stage n] [@offset, _] [WORK]
+//   OPTIONS  [after %2, op7] [recompute] [flags n] [stage n] [part rF] [@offset, _] [WORK]
 //   WORK  work %8[.out] OUT [@offset]
 //
 // Values that no op defines stand in `let` lines, those that an op defines at its left, and its
@@ -335,6 +335,7 @@ void gw_op_print(const gw_graph *g, gw_oid id, gw_str *out) {
     if (o->flags & GW_OP_RECOMPUTED) gw_str_add(out, " recompute");
     if (o->flags & ~GW_OP_RECOMPUTED) gw_str_printf(out, " flags %u", o->flags & ~GW_OP_RECOMPUTED);
     if (o->stage) gw_str_printf(out, " stage %d", o->stage);
+    if (o->part) gw_str_printf(out, " part %s", gw_part_name((gw_part)o->part));
     print_offsets(g, o, out);
     print_work(g, id, o, out);
 }
@@ -362,6 +363,17 @@ static void print_figure(const gw_graph *g, const gw_op *o, gw_str *out) {
         gw_str_printf(out, "   # %s", gw_fmt_bytes(buf, (int64_t)bytes));
 }
 
+/* What a rank of a pipeline does, some actions a line. */
+enum { ACTIONS_PER_LINE = 16 };
+static void print_actions(const gw_graph *g, gw_str *out) {
+    char buf[GW_ACTION_TEXT];
+    for (int64_t i = 0; i < g->actions.count; i++) {
+        if (i % ACTIONS_PER_LINE == 0) gw_str_add(out, i ? "\nactions" : "actions");
+        gw_str_printf(out, " %s", gw_action_print(g->actions.items[i], buf));
+    }
+    if (g->actions.count) gw_str_add_char(out, '\n');
+}
+
 void gw_graph_print(const gw_graph *g, gw_str *out, bool derived) {
     bool figures = derived && gw_graph_verify(g, NULL) == GW_OK;
     gw_str_printf(out, "program mb %d values %lld\n", g->micro_batches, (long long)g->values.count);
@@ -373,6 +385,7 @@ void gw_graph_print(const gw_graph *g, gw_str *out, bool derived) {
         if (g->arena_bytes[i])
             gw_str_printf(out, "arena %s %lld\n", gw_mem_name((gw_mem)i),
                           (long long)g->arena_bytes[i]);
+    print_actions(g, out);
     char buf[32];
     for (int64_t i = 0; i < g->values.count; i++) {
         if (g->values.items[i].def != GW_NONE) continue;

@@ -534,6 +534,14 @@ static bool parse_work(parser *s, gw_op *o, gw_oid id) {
     return true;
 }
 
+static bool parse_part(parser *s, gw_op *o) {
+    char w[WORD_MAX];
+    word(s, w);
+    for (int p = GW_PART_ALL + 1; p < GW_PART_COUNT; p++)
+        if (strcmp(w, gw_part_name((gw_part)p)) == 0) return o->part = (uint8_t)p, true;
+    return fail(s, "'%s' is no part of a stage", w);
+}
+
 static bool parse_op_options(parser *s, gw_op *o, gw_oid id) {
     int64_t n = 0;
     s->after.count = 0;
@@ -552,6 +560,8 @@ static bool parse_op_options(parser *s, gw_op *o, gw_oid id) {
         } else if (accept_word(s, "stage")) {
             if (!parse_int(s, INT32_MIN, INT32_MAX, &n)) return false;
             o->stage = (int32_t)n;
+        } else if (accept_word(s, "part")) {
+            if (!parse_part(s, o)) return false;
         } else if (accept_word(s, "work")) {
             if (!parse_work(s, o, id)) return false;
         } else {
@@ -654,6 +664,20 @@ static bool parse_state(parser *s) {
     return true;
 }
 
+static bool parse_actions(parser *s) {
+    while (peek(s)) {
+        const char *from = s->p;
+        while (s->p < s->end && *s->p != ' ' && *s->p != '\n' && *s->p != '#') s->p++;
+        gw_action a;
+        if (!gw_action_parse(from, s->p - from, &a)) {
+            s->p = from;
+            return fail(s, "an action such as F0.3 is missing");
+        }
+        gw_vec_push(&s->g->actions, a);
+    }
+    return true;
+}
+
 /* One line, `first` of which has been looked at. */
 static bool parse_line(parser *s) {
     if (!s->declared) return parse_header(s);
@@ -661,6 +685,7 @@ static bool parse_line(parser *s) {
     if (accept_word(s, "state")) return parse_state(s);
     if (accept_word(s, "mesh")) return parse_mesh(s);
     if (accept_word(s, "arena")) return parse_arena(s);
+    if (accept_word(s, "actions")) return parse_actions(s);
     return parse_op(s);
 }
 

@@ -23,6 +23,7 @@
 
 #include "base/arena.h"       /* gw_arena */
 #include "base/str.h"         /* gw_str */
+#include "ir/flow.h"          /* gw_flow_try */
 #include "ir/shard.h"         /* GW_SHARD_KIND_COUNT */
 #include "ir/text.h"          /* gw_op_print, gw_type_print */
 #include "ir/verify_memory.h" /* gw_verify_memory */
@@ -226,6 +227,7 @@ static gw_status check_op_fields(const checker *c, gw_oid id) {
         return bad_op(c, id, "phase, rate or stream is none");
     if (o->flags & ~GW_OP_RECOMPUTED) return bad_op(c, id, "an unknown flag");
     if (o->stage < 0) return bad_op(c, id, "a negative stage");
+    if (o->part >= GW_PART_COUNT) return bad_op(c, id, "no such part of a stage");
     if ((int64_t)o->scope >= g->strings.count) return bad_op(c, id, "its scope is no string");
     return GW_OK;
 }
@@ -503,6 +505,15 @@ static gw_status check_states(checker *c) {
     return GW_OK;
 }
 
+/* ---- stages ---- */
+
+static gw_status check_stages(checker *c) {
+    gw_flow flow;
+    char why[160] = "";
+    if (gw_flow_try(&flow, c->g, &c->arena, why, (int)sizeof why)) return GW_OK;
+    return bad_graph(c, why);
+}
+
 /* ---- the whole ---- */
 
 static gw_status check_all(checker *c) {
@@ -514,6 +525,7 @@ static gw_status check_all(checker *c) {
     GW_TRY(check_ties(c));
     for (int64_t i = 0; i < g->ops.count; i++) GW_TRY(check_rules(c, (gw_oid)i));
     GW_TRY(check_states(c));
+    GW_TRY(check_stages(c));
     return gw_verify_memory(g, c->dg);
 }
 

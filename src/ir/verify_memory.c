@@ -12,7 +12,9 @@
 //     runs more than once: what one iteration reads, the next reads again. Accumulators are the
 //     case where the loop writes too;
 //   - micro-batch-rate memory lives within one iteration;
-//   - workspace lives during its op;
+//   - workspace lives during its op; one that no op defines (the box of a channel, which another
+//     rank reads when it likes) lives always;
+//   - what a pipeline carries from piece to piece has all its places through the whole loop;
 //   - a bucket is one collective: what its ops touch lives from its first op to its last;
 //   - copies run beside the other ops: what one reads lives to gw_graph_copy_end.
 //
@@ -27,6 +29,7 @@
 #include "base/arena.h"    /* gw_arena */
 #include "base/compiler.h" /* GW_MIN, GW_MAX */
 #include "base/str.h"      /* gw_str */
+#include "ir/flow.h"       /* gw_flow_of */
 #include "ir/text.h"       /* gw_op_print */
 
 /* ---- an ordered set of small numbers ---- */
@@ -91,19 +94,18 @@ typedef struct piece {
 
 typedef struct lives {
     const gw_graph *g;
+    gw_flow flow;
     int64_t nops, loop_first, loop_last; /* loop_first > loop_last: no loop */
     gw_vid *root;                        /* by value */
     piece *pieces;                       /* by root value */
 } lives;
 
 static void find_loop(lives *l) {
-    l->loop_first = l->nops;
-    l->loop_last = -1;
-    for (int64_t o = 0; o < l->nops; o++) {
-        if (l->g->ops.items[o].rate != GW_RATE_MB) continue;
-        l->loop_first = GW_MIN(l->loop_first, o);
-        l->loop_last = o;
-    }
+    gw_oid first = 0, end = 0;
+    gw_graph_loop(l->g, &first, &end);
+    l->loop_first = first;
+    l->loop_last = (int64_t)end - 1;
+    if (first == end) l->loop_last = -1;
 }
 
 static void touch(lives *l, gw_vid v, int64_t o) {
@@ -120,7 +122,6 @@ static void live_always(lives *l, gw_vid v) {
 
 static void begin_leaf(lives *l, gw_vid v) {
     const gw_value *x = &l->g->values.items[v];
-    if (x->role == GW_ROLE_WORK) return; /* lives during the ops that use it */
     if (x->role != GW_ROLE_INPUT) {
         live_always(l, v);
         return;
@@ -141,8 +142,15 @@ static void begin_values(lives *l) {
         else
             l->root[v] = x->tie == GW_NONE ? (gw_vid)v : l->root[x->tie];
         l->pieces[v] = (piece){.start = l->nops, .end = -1, .offset = x->offset, .root = (gw_vid)v};
-        if (x->tie == GW_NONE) l->pieces[v].bytes = gw_type_local_bytes(&x->type, &g->mesh, 0);
+        int32_t c = l->flow.class_of[v];
+        if (x->tie == GW_NONE)
+            l->pieces[v].bytes = c ? gw_flow_bytes(&l->flow, g, (gw_vid)v)
+                                   : gw_type_local_bytes(&x->type, &g->mesh, 0);
         if (x->def == GW_NONE) begin_leaf(l, (gw_vid)v);
+        if (c && x->tie == GW_NONE) {
+            l->pieces[v].start = l->loop_first;
+            l->pieces[v].end = l->loop_last;
+        }
     }
 }
 
@@ -170,7 +178,7 @@ static void touch_all(lives *l) {
 /* Memory of a step op inside the loop, which runs in the last iteration alone. */
 static bool born_in_loop(const lives *l, gw_vid root) {
     gw_oid def = l->g->values.items[root].def;
-    return def != GW_NONE && def > l->loop_first && def < l->loop_last;
+    return def != GW_NONE && def > l->loop_first && def <= l->loop_last;
 }
 
 static void extend(lives *l) {
@@ -304,6 +312,7 @@ gw_status gw_verify_memory(const gw_graph *g, gw_diags *dg) {
     l.root = gw_arena_new(&a, gw_vid, g->values.count);
     l.pieces = gw_arena_new(&a, piece, g->values.count);
     find_loop(&l);
+    gw_flow_of(&l.flow, g, &a);
     begin_values(&l);
     touch_all(&l);
     extend(&l);

@@ -44,10 +44,13 @@ typedef struct gw_kernel {
     bool (*supports)(const gw_graph *g, const gw_op *o, const gw_machine *m);
     /* Bytes of workspace this op needs, library scratch included. >= 0. */
     int64_t (*workspace)(const gw_graph *g, const gw_op *o, const gw_machine *m);
-    /* Binds pointers (which stay fixed for the life of the state) and builds library objects; state
-     * goes in `a` or is released by `release`. */
+    /* Builds library objects and keeps what depends on shapes; state goes in `a` or is released by
+     * `release`. `k` and its workspace stay where they are for the life of the state; the data of
+     * k->in and k->out may be elsewhere at each launch. */
     gw_status (*prepare)(const gw_kargs *k, gw_arena *a, void **state, gw_diags *dg);
-    /* Runs once. No allocation of ours. Data may change between launches, pointers do not. */
+    /* Runs once, on the tensors that `k` (the one of prepare) has now: their data may have moved
+     * since prepare or the last launch, aligned to 64 bytes as before; whatever else `k` says, its
+     * workspace included, is what it was. No allocation of ours. */
     gw_status (*launch)(void *state, const gw_kargs *k, gw_diags *dg);
     void (*release)(void *state);
 } gw_kernel;

@@ -27,7 +27,7 @@ typedef struct net {
     const gw_build_opts *o;
     gw_builder b;
     gw_smap params; /* and buffers: name -> value */
-    gw_vid tokens, labels, positions, docs, samples, at, seed, aux_seed, batch;
+    gw_vid tokens, labels, positions, docs, samples, at, seed, aux_seed, batch, micro;
     gw_vid cos, sin;
     int layer;
 } net;
@@ -66,6 +66,7 @@ static void make_inputs(net *n) {
     n->tokens = input(n, GW_I32, GW_RATE_MB, bs, "tokens");
     n->positions = input(n, GW_I32, GW_RATE_MB, bs, "positions");
     n->docs = n->labels = n->seed = n->aux_seed = n->samples = n->batch = n->at = GW_NONE;
+    n->micro = GW_NONE;
     if (n->o->packed && n->o->mode != GW_BUILD_CACHED)
         n->docs = input(n, GW_I32, GW_RATE_MB, bs, "docs");
     if (n->o->mode == GW_BUILD_LOSS) {
@@ -73,6 +74,8 @@ static void make_inputs(net *n) {
         n->seed = input(n, GW_F32, GW_RATE_STEP, "", "seed");
         if (n->o->training && gw_model_has_aux_loss(n->m))
             n->aux_seed = input(n, GW_F32, GW_RATE_STEP, "", "aux_seed");
+        if (n->o->training && n->m->moe.records > 0)
+            n->micro = input(n, GW_I64, GW_RATE_MB, "", "micro");
     }
     if (n->o->mode == GW_BUILD_CACHED) n->at = input(n, GW_I32, GW_RATE_MB, b, "at");
     if (n->o->training && n->m->dropout > 0) {
@@ -282,6 +285,7 @@ static gw_vid expert_block(net *n, gw_vid x) {
                     .up = param(n, "moe.up.weight"),
                     .down = param(n, "moe.down.weight"),
                     .seed = n->aux_seed,
+                    .micro = n->micro,
                     .training = n->o->training && n->o->mode == GW_BUILD_LOSS};
     gw_vid z = gw_moe_build(&n->b, &n->m->moe, &in, n->layer);
     if (n->m->moe.shared > 0) {

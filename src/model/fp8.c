@@ -123,9 +123,7 @@ static int copy_all(rewrite *r) {
 gw_status gw_fp8_rewrite(gw_graph *g, const gw_fp8_opts *o, int *layers, gw_diags *dg) {
     gw_graph dst;
     gw_arena mem = {0};
-    gw_graph_init(&dst, g->table);
-    dst.mesh = g->mesh;
-    dst.micro_batches = g->micro_batches;
+    gw_graph_begin(&dst, g);
     rewrite r = {.src = g, .dst = &dst, .opts = o};
     gw_builder_init(&r.b, &dst, dg);
     r.map = gw_arena_new(&mem, gw_vid, g->values.count + 1);

@@ -74,6 +74,13 @@ typedef struct gw_moe {
     double bias_rate;      /* of GW_MOE_BALANCE_BIAS: what a step adds or takes */
     double capacity;       /* room of an expert in mean loads of a sequence's tokens; 0: dropless */
     bool drop_by_score; /* capacity: the least scores are dropped; false: the last in token order */
+    /* For comparing runs, of training programs. `records`: micro-batches whose logits are filed in
+     * the states "moe.logits.L" f32[m b s n] of layer L (0: none), and whose choices in "moe.ids.L"
+     * i32[m b s t]; the input at mb rate `micro` i64[] says which it is. `replay`: choices are not
+     * made but given, in the inputs "moe.choices.L" i32[b s t], and so not filed. Where drops go by
+     * score, likewise the gates that order them: "moe.gates.L" f32[m b s t], "moe.order.L". */
+    int64_t records;
+    bool replay;
 } gw_moe;
 
 /* Multi-head latent attention (DeepSeek-V2). kv_rank == 0: the model has none. A head's q and k are

@@ -19,6 +19,11 @@
 // a state, moves once a step against the step's load, after the loop of micro-batches
 // (pass/step.c), so that forward and backward of that step read it as it was.
 //
+// For two runs to be compared the second must choose as the first did: a near-tie that falls the
+// other way is another function. So a training program may file its logits and choices (records),
+// and may take the choices from outside (replay); everything behind the choice, drops and loads
+// included, goes by those. Scores, and the gradients through them, stay its own.
+//
 // Capacity drops in training only: a decoded token must not depend on what else is in the batch.
 #include "model/moe.h"
 
@@ -43,6 +48,37 @@ static void set(const layer *l, const char *op, gw_attr *a, const char *attr, gw
     gw_attrs_set(l->b->g->table, op, a, attr, value);
 }
 
+/* ---- records of a run, and choices of another ---- */
+
+/* A leaf [m b s x] or [b s x], like v but for what x is. */
+static gw_vid leaf_like(const layer *l, gw_role role, gw_vid v, gw_dtype dtype, const char *last,
+                        int64_t size, const char *what) {
+    gw_graph *g = l->b->g;
+    if (l->b->status != GW_OK) return GW_NONE;
+    const gw_type of = *gw_type_of(g, v);
+    gw_type t = gw_type_scalar(dtype);
+    char text[40];
+    bool state = role == GW_ROLE_STATE;
+    if (state) gw_type_add(&t, "m", l->m->records);
+    for (int i = 0; i < 2; i++) gw_type_add(&t, of.dims[i].name, of.dims[i].size);
+    gw_type_add(&t, last, size);
+    snprintf(text, sizeof text, "moe.%s.%d", what, l->number);
+    return gw_graph_leaf(g, role, state ? GW_CAUSE_ACTIVATIONS : GW_CAUSE_DATA,
+                         state ? GW_RATE_STEP : GW_RATE_MB, t, text);
+}
+
+/* v [b s x], of each micro-batch. */
+static void record(const layer *l, gw_vid v, const char *what) {
+    if (l->b->status != GW_OK) return;
+    const gw_type t = *gw_type_of(l->b->g, v);
+    gw_vid start =
+        leaf_like(l, GW_ROLE_STATE, v, (gw_dtype)t.dtype, t.dims[2].name, t.dims[2].size, what);
+    gw_vid end = gw_build1(l->b, "record", start, v, l->in->micro);
+    if (l->b->status == GW_OK) gw_graph_add_state(l->b->g, start, end);
+}
+
+/* ---- the router ---- */
+
 /* In float32 at least, so that near ties are decided as in a float32 model. */
 static gw_vid wide(const layer *l, gw_vid v) {
     if (l->b->status != GW_OK) return v;
@@ -57,7 +93,8 @@ static gw_vid wide(const layer *l, gw_vid v) {
 static void build_router(layer *l) {
     gw_graph *g = l->b->g;
     gw_attr a[GW_MAX_ATTRS];
-    gw_vid in[3] = {wide(l, l->in->x), wide(l, l->in->router)}, more[2] = {0};
+    gw_vid in[4] = {wide(l, l->in->x), wide(l, l->in->router)}, more[2] = {0};
+    bool training = l->in->training;
     l->logits = gw_build(l->b, "matmul", in, 2, NULL, NULL);
     gw_attrs_default(g->table, "route", a);
     set(l, "route", a, "top", (gw_attr){.i = l->m->top});
@@ -72,18 +109,34 @@ static void build_router(layer *l) {
     in[0] = l->logits;
     in[1] = l->in->tokens;
     in[2] = l->in->bias;
-    l->gates = gw_build(l->b, "route", in, 3, a, more);
+    in[3] = training && l->m->replay
+                ? leaf_like(l, GW_ROLE_INPUT, l->logits, GW_I32, "t", l->m->top, "choices")
+                : GW_NONE;
+    l->gates = gw_build(l->b, "route", in, in[3] == GW_NONE ? 3 : 4, a, more);
     l->ids = more[0];
     l->probs = more[1];
+    if (!training || l->m->records == 0) return;
+    record(l, l->logits, "logits");
+    if (!l->m->replay) record(l, l->ids, "ids");
+}
+
+/* Gates also decide who is dropped, where it goes by them. */
+static gw_vid order_of_drops(const layer *l) {
+    bool by_gate = l->m->drop_by_score;
+    if (by_gate && l->m->replay)
+        return leaf_like(l, GW_ROLE_INPUT, l->logits, GW_F32, "t", l->m->top, "order");
+    if (by_gate && l->m->records > 0) record(l, l->gates, "gates");
+    return l->gates;
 }
 
 static gw_vid build_cap(const layer *l) {
     gw_attr a[GW_MAX_ATTRS];
+    gw_vid order = order_of_drops(l);
     gw_attrs_default(l->b->g->table, "cap", a);
     set(l, "cap", a, "experts", (gw_attr){.i = l->m->experts});
     set(l, "cap", a, "capacity", (gw_attr){.f = l->m->capacity});
     set(l, "cap", a, "by_score", (gw_attr){.i = l->m->drop_by_score});
-    gw_vid kept = gw_build(l->b, "cap", (gw_vid[]){l->ids, l->gates}, 2, a, NULL);
+    gw_vid kept = gw_build(l->b, "cap", (gw_vid[]){l->ids, order}, 2, a, NULL);
     name(l, gw_build1(l->b, "drops", l->ids, kept), "dropped");
     return kept;
 }

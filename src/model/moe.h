@@ -17,12 +17,14 @@ typedef struct gw_moe_in {
     gw_vid seed;   /* f32[] at step rate: what auxiliary losses' gradients are multiplied by:
                       loss scale / units, where units are the step's sequences (or its global
                       micro-batches) */
+    gw_vid micro;  /* i64[] at mb rate: the micro-batch's number; with records only */
     bool training; /* losses, loads and the bias's update are built */
 } gw_moe_in;
 
 /* What comes out besides y: named results are left in the graph, layer number in their names:
  * "moe.load.L" f32[n] (tokens by expert, of the step), "moe.aux.L" and "moe.z.L" f32[] (sums of the
- * unweighted losses), "moe.dropped.L" f32[] where there is a capacity. */
+ * unweighted losses), "moe.dropped.L" f32[] where there is a capacity. In training the states and
+ * the input that gw_moe.records and .replay ask for. */
 gw_vid gw_moe_build(gw_builder *b, const gw_moe *m, const gw_moe_in *in, int layer);
 
 #endif

@@ -116,6 +116,7 @@
 //   experts_grad dy, x, ids, gates, gate, up, down, acc?, acc?, acc?  -> dx, dgates, dgate, dup, ddown  {dtype=f32}; BW
 //   experts_ep, experts_ep_grad: the same where e is cut on sub-axes that cut b or s  {buffer=2: room in mean loads}
 //   blank  -> y[size]  {size dim dtype}; zeros
+//   send x ->  {to tag places};  recv  -> y  {from tag places}; between stages of a pipeline
 //
 // Statistics (rstd, mean, lse, loss) are f32, and f64 beside f64 values. Gradients flow through output 0 of an op; the further
 // outputs are statistics for its own backward, and dout of them is GW_NONE.

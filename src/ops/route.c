@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // route: which experts a token goes to, and how much each counts; and its gradient.
 //
-//   logits[b s n], tokens[b s], bias[n]? -> gates[b s t], ids i32[b s t], probs[b s n]
+//   logits[b s n], tokens[b s], bias[n]?, choices i32[b s t]?
+//       -> gates[b s t], ids i32[b s t], probs[b s n]
 //
 //   score   softmax of a row of logits (Switch, Mixtral), or sigmoid (DeepSeek-V3)
 //   choice  the `top` largest of score + bias; the bias moves the choice and nothing else
@@ -15,6 +16,10 @@
 //
 // A negative token is padding: ids -1, gates 0, probs 0, and no gradient. ids stand in the order of
 // choice. The choice itself has no gradient; those of gates and probs go through the scores.
+//
+// Given `choices`, those are the ids, whatever the scores say (another run's choices, replayed);
+// gates and probs follow from the scores as ever. How far a choice that was made elsewhere is from
+// the own one says gw_route_margin: by how much scores would have to move for it to be right.
 //
 // Everything about a token is computed in float64 by one function that kernels share, so that no
 // kernel chooses another expert. n is whole on a rank. About 8 flops a logit.
@@ -93,23 +98,123 @@ static void limit_groups(const gw_route *r, const double *pick, bool *taken) {
     for (int64_t j = 0; j < r->n; j++) taken[j] = !in[j / size];
 }
 
-void gw_route_token(const gw_route *r, const double *logits, const double *bias, int32_t *ids,
-                    double *gates, double *probs) {
-    double score[GW_ROUTE_EXPERTS], pick[GW_ROUTE_EXPERTS], chosen = 0;
+static void choose(const gw_route *r, const double *pick, int32_t *ids) {
     bool taken[GW_ROUTE_EXPERTS] = {false};
+    if (r->groups > 1) limit_groups(r, pick, taken);
+    for (int64_t k = 0; k < r->top; k++) {
+        ids[k] = (int32_t)best_of(pick, taken, r->n);
+        taken[ids[k]] = true;
+    }
+}
+
+static bool all_experts(const gw_route *r, const int32_t *ids) {
+    for (int64_t k = 0; k < r->top; k++)
+        if (ids[k] < 0 || ids[k] >= r->n) return false;
+    return true;
+}
+
+bool gw_route_token(const gw_route *r, const double *logits, const double *bias,
+                    const int32_t *choices, int32_t *ids, double *gates, double *probs) {
+    double score[GW_ROUTE_EXPERTS], pick[GW_ROUTE_EXPERTS], chosen = 0;
+    if (choices && !all_experts(r, choices)) return false;
     double sum = scores(r, logits, score);
     for (int64_t j = 0; j < r->n; j++) {
         pick[j] = score[j] + (bias ? bias[j] : 0);
         probs[j] = r->sigmoid ? score[j] / (sum + TINY) : score[j];
     }
-    if (r->groups > 1) limit_groups(r, pick, taken);
+    if (!choices) choose(r, pick, ids);
     for (int64_t k = 0; k < r->top; k++) {
-        ids[k] = (int32_t)best_of(pick, taken, r->n);
-        taken[ids[k]] = true;
+        if (choices) ids[k] = choices[k];
         chosen += gates[k] = score[ids[k]];
     }
     for (int64_t k = 0; k < r->top; k++)
         gates[k] *= r->normalize ? r->scale / (chosen + TINY) : r->scale;
+    return true;
+}
+
+/* ---- choices that were made elsewhere ---- */
+
+void gw_route_picks(const gw_route *r, const double *logits, const double *bias, double *pick) {
+    (void)scores(r, logits, pick);
+    for (int64_t j = 0; bias && j < r->n; j++) pick[j] += bias[j];
+}
+
+/* A group, as a choice leaves it. */
+typedef struct group {
+    double value; /* what it is judged by */
+    double most;  /* the largest of its experts that is not chosen */
+    bool in;      /* it holds a chosen one */
+} group;
+
+/* By how much a group outside is better than one inside, in units of one score: of `all`, those in
+ * and the `room` best of the others whose `most` is at most `limit`. *most: the largest of what
+ * these add. Infinite where there are not so many. */
+static double groups_apart(const gw_route *r, const group *all, int64_t room, double limit,
+                           double *most) {
+    bool in[GW_ROUTE_EXPERTS];
+    double worst_in = HUGE_VAL, best_out = -HUGE_VAL;
+    for (int64_t i = 0; i < r->groups; i++) in[i] = all[i].in;
+    *most = -HUGE_VAL;
+    for (; room > 0; room--) {
+        int64_t best = -1;
+        for (int64_t i = 0; i < r->groups; i++)
+            if (!in[i] && all[i].most <= limit && (best < 0 || all[i].value > all[best].value))
+                best = i;
+        if (best < 0) return HUGE_VAL;
+        in[best] = true;
+        *most = fmax(*most, all[best].most);
+    }
+    for (int64_t i = 0; i < r->groups; i++) {
+        if (in[i]) worst_in = fmin(worst_in, all[i].value);
+        if (!in[i]) best_out = fmax(best_out, all[i].value);
+    }
+    return fmax(0, best_out - worst_in) / (r->group_max || r->n == r->groups ? 1 : 2);
+}
+
+/* A choice names its experts, not the groups that were open to it: the least margin over all that
+ * may have been. `low`: the least score of the chosen. */
+static double margin_in_groups(const gw_route *r, const double *pick, const bool *chosen,
+                               double low) {
+    group all[GW_ROUTE_EXPERTS];
+    int64_t size = r->n / r->groups, room = r->group_limit;
+    double inside = 0, least = HUGE_VAL, most;
+    for (int64_t i = 0; i < r->groups; i++) {
+        all[i] = (group){group_score(pick + i * size, size, r->group_max), -HUGE_VAL, false};
+        for (int64_t j = i * size; j < (i + 1) * size; j++) {
+            if (chosen[j]) all[i].in = true;
+            if (!chosen[j]) all[i].most = fmax(all[i].most, pick[j]);
+        }
+        room -= all[i].in;
+        if (all[i].in) inside = fmax(inside, all[i].most - low);
+    }
+    if (room < 0) return HUGE_VAL;
+    if (room == 0) return fmax(inside, groups_apart(r, all, 0, 0, &most));
+    for (int64_t i = 0; i < r->groups; i++) {
+        if (all[i].in) continue;
+        double apart = groups_apart(r, all, room, all[i].most, &most);
+        least = fmin(least, fmax(apart, most - low));
+    }
+    return fmax(inside, least);
+}
+
+double gw_route_margin(const gw_route *r, const double *pick, const int32_t *choices,
+                       int64_t *differ) {
+    bool chosen[GW_ROUTE_EXPERTS] = {false}, own[GW_ROUTE_EXPERTS] = {false};
+    int32_t ids[GW_ROUTE_TOP];
+    double low = HUGE_VAL, most = -HUGE_VAL;
+    *differ = 0;
+    if (!all_experts(r, choices)) return HUGE_VAL;
+    choose(r, pick, ids);
+    for (int64_t k = 0; k < r->top; k++) {
+        own[ids[k]] = chosen[choices[k]] = true;
+        low = fmin(low, pick[choices[k]]);
+    }
+    for (int64_t k = 0; k < r->top; k++) *differ += !own[choices[k]];
+    if (*differ == 0) return 0;
+    if (r->groups > 1) return margin_in_groups(r, pick, chosen, low);
+    for (int64_t j = 0; j < r->n; j++)
+        if (!chosen[j]) most = fmax(most, pick[j]);
+    return fmax(0, most - low);
 }
 
 /* Adds the gradient of the scores that comes through the gates. */
@@ -188,6 +293,13 @@ static gw_status infer(gw_infer *f) {
         GW_TRY(gw_infer_want_ndim(f, 2, 1, 1));
         GW_TRY(gw_infer_want_dim(f, 2, 0, 0, 2));
     }
+    if (gw_infer_has(f, 3)) {
+        GW_TRY(gw_infer_want_int(f, 3));
+        GW_TRY(gw_infer_want_ndim(f, 3, 3, 3));
+        GW_TRY(gw_infer_want_leading(f, 3, 0, 2));
+        if (gw_infer_in(f, 3)->dims[2].size != f->attrs[TOP].i)
+            return bad(f, "top", f->attrs[TOP].i, "the choices given are of another number");
+    }
     gw_dtype stat = gw_dtype_stat((gw_dtype)gw_infer_in(f, 0)->dtype);
     f->out[0] = choices(f, stat);
     f->out[1] = choices(f, GW_I32);
@@ -217,8 +329,10 @@ static void reference(const gw_kargs *k) {
     if (gw_ref_has(k, 2)) load_row(&k->in[2], 0, r.n, bias);
     for (int64_t i = 0; i < k->in[1].elems; i++) {
         bool padding = gw_ref_int(&k->in[1], i) < 0;
+        const int32_t *choices = gw_ref_has(k, 3) ? (int32_t *)k->in[3].data + i * r.top : NULL;
         load_row(&k->in[0], i, r.n, z);
-        gw_route_token(&r, z, gw_ref_has(k, 2) ? bias : NULL, ids, gates, probs);
+        padding |=
+            !gw_route_token(&r, z, gw_ref_has(k, 2) ? bias : NULL, choices, ids, gates, probs);
         for (int64_t j = 0; j < r.top; j++) {
             to[i * r.top + j] = padding ? -1 : ids[j];
             gw_ref_set(&k->out[0], i * r.top + j, padding ? 0 : gates[j]);
@@ -233,6 +347,7 @@ static void reference(const gw_kargs *k) {
 typedef struct way {
     const char *name, *logits, *tokens, *bias;
     gw_attr a[NATTRS];
+    const char *choices;
 } way;
 
 static const way ways[] = {
@@ -240,50 +355,63 @@ static const way ways[] = {
      "b2 s3 n7",
      "b2 s3",
      NULL,
-     {{.i = 2}, {0}, {.i = 1}, {.f = 1}, {.i = 1}, {.i = 1}, {0}}},
+     {{.i = 2}, {0}, {.i = 1}, {.f = 1}, {.i = 1}, {.i = 1}, {0}},
+     NULL},
     {"not normalised",
      "b1 s4 n5",
      "b1 s4",
      NULL,
-     {{.i = 3}, {0}, {0}, {.f = 2.5}, {.i = 1}, {.i = 1}, {0}}},
+     {{.i = 3}, {0}, {0}, {.f = 2.5}, {.i = 1}, {.i = 1}, {0}},
+     NULL},
     {"sigmoid, groups, bias",
      "b2 s5 n12",
      "b2 s5",
      "n12",
-     {{.i = 3}, {.i = 1}, {.i = 1}, {.f = 2.5}, {.i = 4}, {.i = 2}, {0}}},
+     {{.i = 3}, {.i = 1}, {.i = 1}, {.f = 2.5}, {.i = 4}, {.i = 2}, {0}},
+     NULL},
     {"groups by their best",
      "b1 s6 n8",
      "b1 s6",
      NULL,
-     {{.i = 1}, {0}, {0}, {.f = 1}, {.i = 4}, {.i = 1}, {.i = 1}}},
+     {{.i = 1}, {0}, {0}, {.f = 1}, {.i = 4}, {.i = 1}, {.i = 1}},
+     NULL},
     {"all",
      "b1 s3 n4",
      "b1 s3",
      NULL,
-     {{.i = 4}, {.i = 1}, {.i = 1}, {.f = 1}, {.i = 1}, {.i = 1}, {0}}},
+     {{.i = 4}, {.i = 1}, {.i = 1}, {.f = 1}, {.i = 1}, {.i = 1}, {0}},
+     NULL},
+    {"choices given",
+     "b2 s3 n5",
+     "b2 s3",
+     "n5",
+     {{.i = 1}, {.i = 1}, {.i = 1}, {.f = 2}, {.i = 1}, {.i = 1}, {0}},
+     "b2 s3 t1"},
 };
 
 static void cases(gw_cases *cs) {
     for (size_t i = 0; i < GW_COUNT(ways); i++) {
         const way *w = &ways[i];
         gw_case *c = gw_case_begin(cs, w->name);
-        gw_vid in[3] = {gw_case_value(c, w->logits, false, GW_FILL_NORMAL, 1.5, 0), 0, GW_NONE};
+        gw_vid in[4] = {gw_case_value(c, w->logits, false, GW_FILL_NORMAL, 1.5, 0), 0, GW_NONE,
+                        GW_NONE};
         in[1] = gw_case_fixed(c, GW_I32, w->tokens, GW_FILL_INTS, -1, 4);
         if (w->bias)
             in[2] = gw_case_fixed(c, gw_dtype_stat(cs->dtype), w->bias, GW_FILL_NORMAL, 0.3, 0);
-        gw_build(&c->b, "route", in, 3, w->a, NULL);
+        if (w->choices) in[3] = gw_case_fixed(c, GW_I32, w->choices, GW_FILL_INTS, 0, 4);
+        gw_build(&c->b, "route", in, 4, w->a, NULL);
     }
 }
 
 const gw_opdef gw_opdef_route = {
     .name = "route",
     .doc = "the experts of each token, their gates, and the scores of all",
-    .signature = "bs!n,bs,!n?->bs!t,bs!t,bs!n",
+    .signature = "bs!n,bs,!n?,bs!t?->bs!t,bs!t,bs!n",
     .traits = 0,
     .linear_in = 0,
-    .nin = 3,
+    .nin = 4,
     .nout = 3,
-    .noptional = 1,
+    .noptional = 2,
     .nacc = 0,
     .ties = GW_NO_TIES,
     .reads_in = 0x1,

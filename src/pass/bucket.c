@@ -127,9 +127,15 @@ static void find_fetches(bucketer *b) {
     }
 }
 
+/* Pieces of a pipeline's loop run apart: nothing waits, or is gathered, across their borders. */
+static int64_t piece_of(const gw_graph *g, gw_oid i) {
+    return (int64_t)g->ops.items[i].stage * GW_PART_COUNT + g->ops.items[i].part;
+}
+
 static void find_units(bucketer *b) {
     const gw_graph *g = b->src;
     const char *scope = NULL;
+    gw_oid last = 0;
     bool backward = false;
     int32_t unit = -1;
     for (gw_oid i = 0; i < (gw_oid)g->ops.count; i++) {
@@ -138,10 +144,11 @@ static void find_units(bucketer *b) {
         const gw_op *o = &g->ops.items[i];
         const char *s = gw_graph_str(g, o->scope);
         size_t n = unit_length(s);
-        if (!scope || backward != is_backward(o) || n != unit_length(scope) ||
-            strncmp(s, scope, n) != 0)
+        if (!scope || backward != is_backward(o) || piece_of(g, last) != piece_of(g, i) ||
+            n != unit_length(scope) || strncmp(s, scope, n) != 0)
             unit++;
         scope = s;
+        last = i;
         backward = is_backward(o);
         b->unit[i] = unit;
         gw_vec_push(&b->units, i);
@@ -247,6 +254,17 @@ static void emit_unit(bucketer *b, const gw_oid *ops, int n) {
         emit_bucket(b, gathers + from, to - from);
     }
     gw_mem_free(gathers);
+}
+
+/* The last unit up to `to` whose gathers belong to the piece of op i. */
+static int32_t within_piece(const bucketer *b, gw_oid i, int32_t to) {
+    int32_t last = b->unit[i];
+    for (int64_t k = b->next_gather; k < b->units.count; k++) {
+        gw_oid u = b->units.items[k];
+        if (b->unit[u] > to || piece_of(b->src, u) != piece_of(b->src, i)) break;
+        last = GW_MAX(last, b->unit[u]);
+    }
+    return GW_MIN(last, to);
 }
 
 /* Emits the gathers of all units up to `unit`. */
@@ -362,7 +380,7 @@ static void take_collective(bucketer *b, gw_oid i) {
 /* ---- backward reads its own gathers ---- */
 
 /* In dst, what is gathered (or fetched) again where gather d of forward is needed once more. */
-static gw_vid again_from(bucketer *b, gw_oid d) {
+static gw_vid again_from(bucketer *b, gw_oid d, gw_oid reader) {
     const gw_graph *g = b->src;
     gw_vid part = b->part[source_of(g, d)], in = gw_op_in(g, &g->ops.items[d], 0);
     if (part != GW_NONE) return b->map[part];
@@ -371,6 +389,7 @@ static gw_vid again_from(bucketer *b, gw_oid d) {
     gw_vid kept = b->map[in];
     gw_oid made = emit(b, fetch);
     b->dst->ops.items[made].phase = GW_PHASE_B;
+    b->dst->ops.items[made].part = g->ops.items[reader].part;
     gw_vid again = b->map[in];
     b->map[in] = kept;
     return again;
@@ -384,16 +403,17 @@ static void mend_input(bucketer *b, gw_oid reader, gw_vid v) {
     if (d == GW_NONE || !is_weight_gather(b, d) || is_backward(&g->ops.items[d])) return;
     if (b->again[v] != GW_NONE) return;
     gw_oid later = b->back[source_of(g, d)];
-    if (later != GW_NONE) {
+    if (later != GW_NONE && piece_of(g, later) == piece_of(g, reader)) {
         gather_to(b, b->unit[later]);
         b->again[v] = b->map[gw_op_out(g, &g->ops.items[later], 0)];
         return;
     }
     gw_vid kept = b->map[v], in = gw_op_in(g, &g->ops.items[d], 0), from = b->map[in];
-    b->map[in] = again_from(b, d);
+    b->map[in] = again_from(b, d, reader);
     gw_oid made = emit(b, d);
     b->map[in] = from;
     b->dst->ops.items[made].phase = GW_PHASE_B;
+    b->dst->ops.items[made].part = g->ops.items[reader].part;
     const char *scope = gw_graph_str(g, g->ops.items[reader].scope);
     b->dst->ops.items[made].scope = gw_graph_intern(b->dst, scope);
     if (is_collective(g, d)) name_algorithm(b, &made, 1);
@@ -424,7 +444,7 @@ static void take_op(bucketer *b, gw_oid i) {
     if (b->unit[i] >= 0) {
         int32_t to = b->unit[i] + b->o->prefetch;
         if (b->unit[i] < b->backward_unit) to = GW_MIN(to, b->backward_unit - 1);
-        gather_to(b, to);
+        gather_to(b, within_piece(b, i, to));
         return;
     }
     if (is_collective(b->src, i)) {
@@ -451,6 +471,7 @@ static void walk(bucketer *b) {
         if (g->values.items[v].def == GW_NONE) b->map[v] = gw_graph_copy_leaf(b->dst, g, (gw_vid)v);
     }
     for (gw_oid i = 0; i < (gw_oid)g->ops.count; i++) {
+        if (i > 0 && piece_of(g, i) != piece_of(g, i - 1)) flush(b);
         if (i == b->loop_first || i == b->loop_end) flush(b);
         take_op(b, i);
     }
@@ -471,9 +492,7 @@ gw_status gw_pass_bucket(gw_graph *dst, const gw_graph *src, const gw_compile_op
     gw_arena mem = {0};
     bucketer b = {
         .src = src, .dst = dst, .o = &opts->layout, .first = true, .backward_unit = INT32_MAX};
-    gw_graph_init(dst, src->table);
-    dst->mesh = src->mesh;
-    dst->micro_batches = src->micro_batches;
+    gw_graph_begin(dst, src);
     gw_graph_loop(src, &b.loop_first, &b.loop_end);
     b.map = gw_arena_new(&mem, gw_vid, src->values.count);
     b.again = gw_arena_new(&mem, gw_vid, src->values.count);

@@ -477,9 +477,7 @@ gw_status gw_pass_chunk(gw_graph *dst, const gw_graph *src, const gw_compile_opt
     find_readers(&c, &mem);
     gw_status st = find_units(&c);
     if (st == GW_OK) {
-        gw_graph_init(dst, src->table);
-        dst->mesh = src->mesh;
-        dst->micro_batches = src->micro_batches;
+        gw_graph_begin(dst, src);
         rewrite(&c, &mem);
     }
     gw_vec_release(&c.units);

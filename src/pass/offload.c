@@ -3,8 +3,8 @@
 //
 // The shard pass puts a fetch right before the op that reads it, where nothing could overlap. Here
 // the fetches of one reader (a bucket of gathers counts as one) move before the reader that
-// precedes it in the same part of the step (before the loop, in it, after it). With the optimizer's
-// ops that is double buffering:
+// precedes it in the same part of the step (before the loop, in one piece of it, after it). With
+// the optimizer's ops that is double buffering:
 //
 //   fetch 0, fetch 1, op 0, store 0, fetch 2, op 1, store 1, fetch 3, op 2, ...
 //
@@ -27,8 +27,10 @@ static bool is_fetch(const gw_graph *g, gw_oid i) {
     return o->stream == GW_STREAM_COPY && g->values.items[gw_op_out(g, o, 0)].mem == GW_MEM_DEVICE;
 }
 
-static int part_of_step(const hoister *h, gw_oid i) {
-    return i < h->loop_first ? 0 : i < h->loop_end ? 1 : 2;
+static int64_t part_of_step(const hoister *h, gw_oid i) {
+    const gw_op *o = &h->src->ops.items[i];
+    if (i < h->loop_first || i >= h->loop_end) return i < h->loop_first ? -2 : -1;
+    return (int64_t)o->stage * GW_PART_COUNT + o->part; /* a piece of the loop */
 }
 
 /* The first op that reads what each fetch makes; of a bucket, its first op. */
@@ -101,9 +103,7 @@ gw_status gw_pass_offload(gw_graph *dst, const gw_graph *src, const gw_compile_o
     gw_arena mem = {0};
     hoister h = {.src = src};
     int64_t n = src->ops.count + 1;
-    gw_graph_init(dst, src->table);
-    dst->mesh = src->mesh;
-    dst->micro_batches = src->micro_batches;
+    gw_graph_begin(dst, src);
     gw_graph_loop(src, &h.loop_first, &h.loop_end);
     h.target = gw_arena_new(&mem, gw_oid, n);
     h.first_at = gw_arena_new(&mem, gw_oid, n);

@@ -6,8 +6,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/diag.h" /* gw_status, gw_diags */
-#include "ir/opdef.h"  /* gw_graph */
+#include "base/diag.h"   /* gw_status, gw_diags */
+#include "ir/flow.h"     /* gw_flow */
+#include "ir/opdef.h"    /* gw_graph */
+#include "sched/sched.h" /* gw_schedule */
 
 /* What the step pass must know of a parameter; the model lists them (model/model.h). */
 typedef struct gw_param_info {
@@ -68,6 +70,12 @@ typedef struct gw_layout_opts {
                           from which backward gathers (the ranks of a node); 0: none */
     int weight_wire;   /* gw_wire of parameter gathers */
     int gradient_wire; /* gw_wire of gradient reductions */
+    /* A pipeline: what the ranks of mesh group `pp` do, and whose program is compiled. NULL: no
+     * stages. The schedule outlives the compilation. */
+    const gw_schedule *schedule;
+    int stage_rank;
+    const int *stage_layers; /* [stages]: layers of each; NULL: balanced by cost */
+    int message_places;      /* messages under way between two stages, one way; 0: 2 */
     /* The algorithm of a bucket (ops[0..n) are its collectives), a constant text; NULL: left open,
      * for whoever runs it. comm/ stands below this folder. */
     const char *(*algorithm)(const gw_graph *g, const gw_oid *ops, int n, const void *user);
@@ -96,7 +104,8 @@ typedef struct gw_compile_opts {
      */
     int64_t (*workspace)(const gw_graph *g, const gw_op *o, const void *user);
     const void *workspace_user;
-    bool keep_gradients; /* the gradients that the optimizer reads, reduced and before clipping,
+    gw_arena *report_mem; /* for what reports list; NULL: left out */
+    bool keep_gradients;  /* the gradients that the optimizer reads, reduced and before clipping,
                             live to the end of the step as results named "grad:PARAMETER" */
     bool verify; /* after each pass: verify, print, parse, compare (always on in debug builds) */
     const char *reproducer_dir; /* where a failing pass leaves its input, or NULL */
@@ -110,8 +119,17 @@ typedef struct gw_place_report {
     int64_t persistent_bytes;  /* parameters and states at the bottom of the device's arena */
 } gw_place_report;
 
+/* What split found of one stage, by the costs of its ops. */
+typedef struct gw_stage_report {
+    int first_layer, layers;             /* of the model; first_layer -1 where it has none */
+    double forward, input, weight;       /* FLOP equivalents of a micro-batch, on one rank */
+    int64_t sent_forward, sent_backward; /* bytes to the next, to the one before, a micro-batch */
+} gw_stage_report;
+
 typedef struct gw_compile_report {
     gw_place_report place;
+    int nstages;             /* 0 without a pipeline */
+    gw_stage_report *stages; /* in memory of opts.report_mem, or NULL without that */
     int recomputed_ops;
     double recomputed_flops;
     int recompute_candidates, recompute_chosen; /* budget policy */
@@ -144,13 +162,17 @@ GW_WARN_UNUSED gw_status gw_compile(gw_graph *g, const gw_compile_opts *opts, co
 #include "pass/passes.def"
 #undef X
 
+/* The final programs of all ranks of a pipeline, by pp coordinate: do sends and receives match, one
+ * to one, in bytes and number, and does a step end with as many places as their channels have,
+ * whatever is late? GW_ERR_FORMAT otherwise: what has no other end, or who waits for whom at which
+ * action. Linear in the messages of a step. */
+GW_WARN_UNUSED gw_status gw_check_pipeline(const gw_graph *const *programs, int n, gw_diags *dg);
+
 /* ---- tools that passes share (pass/tools.c) ---- */
 /* Copies src without the ops that are not `keep` (NULL = keep the live ones: a named result, a
  * gradient, a state or an input of a kept op). map[vid], if not NULL, must hold src->values.count
  * entries and receives new ids. Leaves are all kept. */
 void gw_graph_prune(gw_graph *dst, const gw_graph *src, const bool *keep, gw_vid *map);
-/* First and one past the last op of the mb loop. */
-void gw_graph_loop(const gw_graph *g, gw_oid *first, gw_oid *end);
 /* "layer 3/attn/q" -> "layer 3" length; 0 when the scope is not inside a layer. */
 int gw_scope_layer(const char *scope);
 /* Re-ties the outputs of an accumulating op after its accumulator input was set. */
@@ -159,8 +181,10 @@ void gw_op_set_accumulator(gw_graph *g, gw_oid o, int out, gw_vid acc);
 /* The largest number of live bytes and where, for a graph in program order; lives as place computes
  * them. Fills first[vid], last[vid] (op indices) for roots when not NULL. */
 typedef struct gw_lives {
-    int64_t *bytes;        /* per root value: local bytes, rounded up to 64; 0 for non-roots */
+    int64_t *bytes;        /* per root value: local bytes rounded up to 64, times its places; 0 for
+                              non-roots */
     int32_t *first, *last; /* per root: op indices, inclusive */
+    gw_flow flow;
     bool *persistent;
     int64_t peak_bytes; /* of device memory, and where */
     gw_oid peak_op;

@@ -10,6 +10,9 @@
 // life, by start) and the best is kept. Finding the optimum is NP-hard (dynamic storage
 // allocation); the report gives the distance to the lower bound, the largest sum of live bytes.
 //
+// What a pipeline carries from one piece of a stage to another (ir/flow.h) is one block with a
+// place for each micro-batch under way.
+//
 // Host and disk have arenas of their own, packed in the same way. Places on disk are whole pages,
 // so that a file opened without the page cache can be read and written at them.
 //
@@ -26,6 +29,7 @@
 static bool may_take(const gw_graph *g, const gw_lives *l, gw_oid o, gw_vid in, gw_vid out) {
     const gw_value *x = &g->values.items[in], *y = &g->values.items[out];
     gw_vid root = gw_value_root(g, in);
+    if (l->flow.class_of[root] != 0) return false; /* other micro-batches wait in its places */
     if (l->persistent[root] || l->last[root] != (int32_t)o) return false;
     if (x->rate != y->rate || x->mem != y->mem || y->tie != GW_NONE) return false;
     if (g->values.items[root].rate != y->rate) return false;
@@ -63,10 +67,11 @@ static void add_workspaces(gw_graph *g, const gw_compile_opts *opts) {
         gw_type t = gw_type_scalar(GW_U8);
         gw_type_add(&t, "n", bytes);
         bool wire = gw_op_def(g, &g->ops.items[i])->traits & GW_OP_COLLECTIVE;
-        gw_vid v =
-            gw_graph_leaf(g, GW_ROLE_WORK, wire ? GW_CAUSE_COMMUNICATION : GW_CAUSE_WORKSPACE,
-                          (gw_rate)g->ops.items[i].rate, t, "");
-        g->values.items[v].def = i;
+        bool box = gw_op_is(g, &g->ops.items[i], "send"); /* others read it when they like */
+        gw_vid v = gw_graph_leaf(g, GW_ROLE_WORK,
+                                 wire || box ? GW_CAUSE_COMMUNICATION : GW_CAUSE_WORKSPACE,
+                                 box ? GW_RATE_STEP : (gw_rate)g->ops.items[i].rate, t, "");
+        if (!box) g->values.items[v].def = i;
         g->ops.items[i].work = v;
     }
 }
@@ -137,9 +142,9 @@ enum { ORDERS = 5 };
 
 /* Bytes that a value takes in its arena. */
 enum { ALIGN = 64, DISK_ALIGN = 4096 };
-static int64_t room_of(const gw_graph *g, gw_vid v) {
+static int64_t room_of(const gw_graph *g, const gw_lives *l, gw_vid v) {
     int64_t align = g->values.items[v].mem == GW_MEM_DISK ? DISK_ALIGN : ALIGN;
-    return (gw_type_local_bytes(gw_type_of(g, v), &g->mesh, 0) + align - 1) / align * align;
+    return (gw_flow_bytes(&l->flow, g, v) + align - 1) / align * align;
 }
 
 static int64_t place_persistent(gw_graph *g, const gw_lives *l, gw_mem mem, bool params) {
@@ -148,7 +153,7 @@ static int64_t place_persistent(gw_graph *g, const gw_lives *l, gw_mem mem, bool
         gw_value *x = &g->values.items[v];
         if (!l->persistent[v] || x->mem != mem || (x->role == GW_ROLE_PARAM && !params)) continue;
         x->offset = at;
-        at += room_of(g, (gw_vid)v);
+        at += room_of(g, l, (gw_vid)v);
     }
     return at;
 }
@@ -159,7 +164,8 @@ static int64_t place_rest(gw_graph *g, const gw_lives *l, gw_mem mem, int64_t ba
     int64_t n = 0;
     for (int64_t v = 0; v < g->values.count; v++)
         if (l->bytes[v] > 0 && !l->persistent[v] && g->values.items[v].mem == mem)
-            blocks[n++] = (block){(gw_vid)v, room_of(g, (gw_vid)v), 0, l->first[v], l->last[v], 0};
+            blocks[n++] =
+                (block){(gw_vid)v, room_of(g, l, (gw_vid)v), 0, l->first[v], l->last[v], 0};
     int64_t best = INT64_MAX;
     for (int order = 0; order < ORDERS; order++) {
         for (int64_t i = 0; i < n; i++) blocks[i].key = key_of(&blocks[i], order);

@@ -88,6 +88,7 @@ typedef struct rewrite {
     const bool *drop;
     gw_vid *map;   /* source value -> value in dst */
     gw_vid *again; /* source value -> its recomputed value in dst, or GW_NONE */
+    uint8_t part;  /* of the op that reads: a clone stands before it, in its piece */
     int nclones;
     double flops;
 } rewrite;
@@ -116,6 +117,7 @@ static gw_vid resolve(rewrite *r, gw_vid v) {
     gw_oid c = gw_graph_copy_op(r->dst, r->src, x->def, r->map);
     r->dst->ops.items[c].phase = GW_PHASE_B;
     r->dst->ops.items[c].flags |= GW_OP_RECOMPUTED;
+    r->dst->ops.items[c].part = r->part;
     for (int k = (int)o->nin; k-- > 0;) /* backwards: an input may stand twice */
         if (gw_op_in(r->src, o, k) != GW_NONE) r->map[gw_op_in(r->src, o, k)] = kept[k];
     for (int k = 0; k < (int)o->nout; k++) {
@@ -134,6 +136,7 @@ static void copy_backward_op(rewrite *r, gw_oid i) {
     const gw_op *o = &r->src->ops.items[i];
     gw_vid kept[64];
     GW_ASSERT(o->nin <= 64);
+    r->part = o->part;
     for (int k = 0; k < (int)o->nin; k++) {
         gw_vid in = gw_op_in(r->src, o, k);
         if (in != GW_NONE) (void)resolve(r, in);
@@ -156,9 +159,7 @@ static void apply(gw_graph *dst, const gw_graph *src, const bool *drop, gw_compi
     rewrite r = {.src = src, .dst = dst, .drop = drop};
     r.map = gw_arena_new(&mem, gw_vid, src->values.count);
     r.again = gw_arena_new(&mem, gw_vid, src->values.count);
-    gw_graph_init(dst, src->table);
-    dst->mesh = src->mesh;
-    dst->micro_batches = src->micro_batches;
+    gw_graph_begin(dst, src);
     for (int64_t v = 0; v < src->values.count; v++) {
         r.map[v] =
             src->values.items[v].def == GW_NONE ? gw_graph_copy_leaf(dst, src, (gw_vid)v) : GW_NONE;
@@ -256,10 +257,13 @@ static gw_status bytes_with(const gw_graph *src, const candidate *list, int64_t 
     memset(drop, 0, sizeof(bool) * (size_t)src->ops.count);
     for (int64_t i = 0; i < n; i++) drop[list[i].op] = true;
     gw_compile_report report = {0};
-    gw_graph a, b, c, d;
+    gw_graph a, s, b, c, d;
     apply(&a, src, drop, &report);
-    gw_status st = gw_pass_bucket(&b, &a, opts, &report, dg);
+    gw_status st = gw_pass_schedule(&s, &a, opts, &report, dg);
     gw_graph_release(&a);
+    GW_TRY(st);
+    st = gw_pass_bucket(&b, &s, opts, &report, dg);
+    gw_graph_release(&s);
     GW_TRY(st);
     st = gw_pass_offload(&c, &b, opts, &report, dg);
     gw_graph_release(&b);

@@ -622,9 +622,7 @@ gw_status gw_pass_shard(gw_graph *dst, const gw_graph *src, const gw_compile_opt
     }
     gw_arena mem = {0};
     gw_sharder s = {.src = src, .dst = dst, .opts = opts};
-    gw_graph_init(dst, src->table);
-    dst->mesh = src->mesh;
-    dst->micro_batches = src->micro_batches;
+    gw_graph_begin(dst, src);
     gw_builder_init(&s.b, dst, dg);
     int64_t n = src->values.count;
     s.map = gw_arena_new(&mem, gw_vid, n);

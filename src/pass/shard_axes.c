@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which sub-axes of the mesh do what, and what they cut of leaves.
 //
+// Nothing is cut on pp: its ranks hold stages, not parts of values (pass/split.c).
+//
 // Samples are cut on dp_replicate and dp. Tokens are cut on cp: the sub-axes around which K and V
 // travel, or over which they are gathered, are an outer cut in zigzag parts, so that causal work is
 // even; within it those of Ulysses cut chunks. Experts are cut on `ep` sub-axes that tokens are cut
@@ -190,12 +192,11 @@ gw_status gw_shard_find_axes(gw_sharder *s, gw_diags *dg) {
     s->shard = gw_mesh_group(m, "dp") | s->axes.cp;
     s->all = s->replicate | s->shard;
     for (int a = 0; a < m->naxes; a++)
-        if (!((s->all | s->axes.tp) >> a & 1u))
-            return GW_FAIL(
-                dg, GW_ERR_UNSUPPORTED, "shard-axis",
-                "the mesh has the sub-axis %s; this build lays a step over dp_replicate, "
-                "dp, cp and tp",
-                m->axes[a].name);
+        if (!((s->all | s->axes.tp | gw_mesh_group(m, "pp")) >> a & 1u))
+            return GW_FAIL(dg, GW_ERR_UNSUPPORTED, "shard-axis",
+                           "the mesh has the sub-axis %s; this build lays a step over pp, "
+                           "dp_replicate, dp, cp and tp",
+                           m->axes[a].name);
     order_tp(s);
     for (int64_t v = 0; v < s->src->values.count; v++) {
         const gw_value *x = &s->src->values.items[v];

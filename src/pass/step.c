@@ -520,8 +520,7 @@ gw_status gw_pass_step(gw_graph *dst, const gw_graph *src, const gw_compile_opts
     }
     gw_arena mem = {0};
     frame f = {.src = src, .dst = dst, .opts = opts};
-    gw_graph_init(dst, src->table);
-    dst->mesh = src->mesh;
+    gw_graph_begin(dst, src);
     dst->micro_batches = opts->train ? opts->micro_batches : 0;
     gw_builder_init(&f.b, dst, dg);
     f.map = gw_arena_new(&mem, gw_vid, src->values.count);

@@ -2,13 +2,14 @@
 // What several passes need: pruning dead ops, the bounds of the micro-batch loop, lives of values.
 //
 // A life is an interval of op indices, for the root of a chain of ties (the owner of the bytes).
-// Six rules stretch it beyond definition and last use: parameters and states live always; a named
-// result lives to the end of the step, where the host reads it; what the host writes lives from the
-// start of the step (or of the loop, for a micro-batch's inputs); a step-rate value that the
-// loop touches lives to the end of the loop, because the next iteration touches it again; what a
-// bucket of collectives touches lives from its first op to its last, because they run as one; and
-// what a copy between memory kinds reads lives to gw_graph_copy_end, because it runs beside the ops
-// that follow.
+// Eight rules stretch it beyond definition and last use: parameters and states live always, and so
+// do boxes of channels, which another rank reads when it likes; what a pipeline carries from piece
+// to piece has all its places through the whole loop (ir/flow.h); a named result lives to the end
+// of the step, where the host reads it; what the host writes lives from the start of the step (or
+// of the loop, for a micro-batch's inputs); a step-rate value that the loop touches lives to the
+// end of the loop, because the next iteration touches it again; what a bucket of collectives
+// touches lives from its first op to its last, because they run as one; and what a copy between
+// memory kinds reads lives to gw_graph_copy_end, because it runs beside the ops that follow.
 #include <string.h>
 
 #include "base/panic.h" /* GW_ASSERT */
@@ -19,17 +20,6 @@ int gw_scope_layer(const char *scope) {
     int n = 6;
     while (scope[n] >= '0' && scope[n] <= '9') n++;
     return n > 6 && (scope[n] == 0 || scope[n] == '/') ? n : 0;
-}
-
-void gw_graph_loop(const gw_graph *g, gw_oid *first, gw_oid *end) {
-    gw_oid n = (gw_oid)g->ops.count;
-    *first = n;
-    *end = n;
-    for (gw_oid i = 0; i < n; i++)
-        if (g->ops.items[i].rate == GW_RATE_MB) {
-            if (*first == n) *first = i;
-            *end = i + 1;
-        }
 }
 
 static void mark_live(const gw_graph *g, bool *keep) {
@@ -57,9 +47,7 @@ void gw_graph_prune(gw_graph *dst, const gw_graph *src, const bool *keep, gw_vid
     }
     if (!map) map = own_map = gw_mem_alloc(sizeof(gw_vid) * ((size_t)src->values.count + 1));
     for (int64_t i = 0; i < src->values.count; i++) map[i] = GW_NONE;
-    gw_graph_init(dst, src->table);
-    dst->mesh = src->mesh;
-    dst->micro_batches = src->micro_batches;
+    gw_graph_begin(dst, src);
     for (int64_t i = 0; i < src->values.count; i++)
         if (src->values.items[i].def == GW_NONE) map[i] = gw_graph_copy_leaf(dst, src, (gw_vid)i);
     for (int64_t i = 0; i < src->ops.count; i++)
@@ -106,6 +94,14 @@ static void extend_by_rules(gw_lives *l, const gw_graph *g, gw_vid v, int32_t lo
         extend(l, root, n);
         return;
     }
+    if (x->def == GW_NONE && x->role == GW_ROLE_WORK) {
+        extend(l, root, 0);
+        extend(l, root, n);
+    }
+    if (l->flow.class_of[v]) {
+        extend(l, root, loop_first);
+        extend(l, root, loop_last);
+    }
     if (x->def == GW_NONE && x->role == GW_ROLE_INPUT)
         extend(l, root, x->rate == GW_RATE_MB ? GW_MIN(loop_first, n) : 0);
     if (x->name != 0 && x->def != GW_NONE && x->role != GW_ROLE_GRAD) extend(l, root, n);
@@ -146,6 +142,7 @@ static void find_peak(gw_lives *l, const gw_graph *g) {
 void gw_lives_of(gw_lives *l, const gw_graph *g, gw_arena *a) {
     int64_t nv = g->values.count;
     memset(l, 0, sizeof *l);
+    gw_flow_of(&l->flow, g, a);
     l->bytes = gw_arena_new(a, int64_t, nv);
     l->first = gw_arena_new(a, int32_t, nv);
     l->last = gw_arena_new(a, int32_t, nv);
@@ -174,7 +171,6 @@ void gw_lives_of(gw_lives *l, const gw_graph *g, gw_arena *a) {
     for (int64_t v = 0; v < nv; v++) extend_by_rules(l, g, (gw_vid)v, (int32_t)lf, (int32_t)le - 1);
     for (int64_t v = 0; v < nv; v++)
         if (gw_value_root(g, (gw_vid)v) == (gw_vid)v && l->last[v] >= 0)
-            l->bytes[v] =
-                (gw_type_local_bytes(gw_type_of(g, (gw_vid)v), &g->mesh, 0) + 63) / 64 * 64;
+            l->bytes[v] = gw_flow_bytes(&l->flow, g, (gw_vid)v);
     find_peak(l, g);
 }

@@ -5,6 +5,7 @@
 // stay; docs/plan.md explains each.
 #include "base/panic.h" /* gw_panic */
 #include "plan/ledger.h"
+#include "plan/pipeplan.h" /* gw_pipeplan_json */
 
 enum { WATERFALL_POINTS = 240 };
 
@@ -102,10 +103,10 @@ static void put_per_param(json_t *o, const char *key, int64_t bytes, int64_t par
 
 static json_t *per_param_json(const gw_ledger *l) {
     json_t *o = json_object(), *kinds = json_array();
-    put_per_param(o, "weights", l->static_weights, l->params);
-    put_per_param(o, "gradients", l->static_gradients, l->params);
-    put_per_param(o, "optimizer_states", l->static_optimizer, l->params);
-    put_per_param(o, "total", l->static_bytes, l->params);
+    put_per_param(o, "weights", l->static_weights, l->rank_params);
+    put_per_param(o, "gradients", l->static_gradients, l->rank_params);
+    put_per_param(o, "optimizer_states", l->static_optimizer, l->rank_params);
+    put_per_param(o, "total", l->static_bytes, l->rank_params);
     gw_str text = {0};
     for (int i = 0; i < l->nkinds; i++)
         gw_str_printf(&text, "%s%s", i ? "; " : "", l->kinds[i].text);
@@ -154,6 +155,7 @@ static json_t *activations_json(const gw_ledger *l) {
         put_text(o, "type", x->type);
         put(o, "in_layer", json_boolean(x->in_layer));
         put_int(o, "values", x->values);
+        put_int(o, "places", x->places);
         put_int(o, "bytes", x->bytes);
         push(a, o);
     }
@@ -310,7 +312,9 @@ json_t *gw_plan_json(const gw_ledger *l) {
     put(o, "model", model_json(l));
     put_int(o, "params", l->params);
     put_int(o, "active_params", l->active_params);
+    put_int(o, "rank_params", l->rank_params);
     put_int(o, "ranks", l->ranks);
+    put_int(o, "pp", l->pp);
     put_int(o, "dp", l->dp);
     put_int(o, "micro_batch", l->micro_batch);
     put_int(o, "seq_len", l->seq);
@@ -323,5 +327,6 @@ json_t *gw_plan_json(const gw_ledger *l) {
     put(o, "wire", wire_json(l));
     put(o, "kernels", kernels_json(l));
     put(o, "program", program_json(l));
+    if (l->pipeline) put(o, "pipeline", gw_pipeplan_json(l->pipeline));
     return o;
 }

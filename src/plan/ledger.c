@@ -10,6 +10,11 @@
 // remains: the arena minus the bytes alive at its fullest instant, alignment included. So the
 // causes sum to the total in integers, always, and a test holds every configuration to it.
 //
+// A rank of a pipeline has a program with the parameters of its own stages, and of several
+// micro-batches what is carried from forward to backward. Its ledger is of that program; sizes of a
+// micro-batch that it does not show come from the first rank's. What concerns all ranks stands in
+// pipeplan.c.
+//
 // Host and disk have arenas of their own; they are given beside the total, which is of the device,
 // with the bytes that a step copies from and to each.
 //
@@ -22,11 +27,12 @@
 
 #include "base/panic.h" /* GW_ASSERT */
 
-static void read_sizes(gw_ledger *l, const gw_graph *g) {
+static void read_sizes(gw_ledger *l, const gw_ledger_input *in) {
+    const gw_graph *g = in->program;
     for (int64_t v = 0; v < g->values.count; v++) {
         const gw_value *x = &g->values.items[v];
         if (x->def != GW_NONE) continue;
-        if (x->role == GW_ROLE_PARAM) l->params += gw_type_elems(&x->type);
+        if (x->role == GW_ROLE_PARAM) l->rank_params += gw_type_elems(&x->type);
         if (x->role != GW_ROLE_INPUT || x->rate != GW_RATE_MB) continue;
         bool images = strcmp(gw_graph_str(g, x->name), "images") == 0;
         if (!images && strcmp(gw_graph_str(g, x->name), "tokens") != 0) continue;
@@ -38,7 +44,15 @@ static void read_sizes(gw_ledger *l, const gw_graph *g) {
     }
     l->micro_batches = GW_MAX(1, g->micro_batches);
     l->ranks = gw_mesh_ranks(&g->mesh);
+    l->pp = gw_mesh_size(&g->mesh, gw_mesh_group(&g->mesh, "pp"));
     l->tokens_per_step *= l->micro_batches;
+    if (in->first) {
+        l->micro_batch = in->first->micro_batch;
+        l->seq = in->first->seq;
+        l->dp = in->first->dp;
+        l->tokens_per_step = in->first->tokens_per_step;
+    }
+    l->dp = GW_MAX(1, l->dp);
     for (int64_t i = 0; i < g->ops.count; i++) {
         const gw_op *o = &g->ops.items[i];
         bool depends = gw_op_def(g, o)->traits & GW_OP_BATCH_DEPENDENT;
@@ -75,8 +89,9 @@ void gw_ledger_init(gw_ledger *l, const gw_ledger_input *in) {
     GW_ASSERT(in->program->arena_bytes[GW_MEM_DEVICE] ==
               in->report->place.arena_bytes[GW_MEM_DEVICE]);
     l->model = *in->model;
-    read_sizes(l, in->program);
+    read_sizes(l, in);
     int64_t idle = gw_model_count(in->model) - gw_model_count_active(in->model);
+    l->params = l->pp > 1 ? gw_model_count(in->model) : l->rank_params;
     l->active_params = l->params - idle;
     l->matrix_params = l->active_params - gw_model_count_embedding(in->model);
     l->recomputed_ops = in->report->recomputed_ops;

@@ -42,6 +42,9 @@ typedef struct gw_ledger_input {
     const gw_model *model;
     const gw_machine *machine;   /* the one it was placed for */
     const gw_coll_machine *comm; /* of the ranks; NULL: all on this host */
+    /* Of a rank of a pipeline: the ledger of the first one, whose program shows the sizes of a
+     * micro-batch; NULL for that one, and without a pipeline. */
+    const struct gw_ledger *first;
     gw_ledger_fixed fixed;
 } gw_ledger_input;
 
@@ -68,7 +71,8 @@ typedef struct gw_ledger_activation {
     const char *scope; /* without the layer: "attn/q" */
     const char *op, *type;
     bool in_layer;
-    int64_t values, bytes;
+    int64_t values, bytes; /* bytes: of all places */
+    int64_t places;        /* micro-batches that each has room for; above 1 in a pipeline alone */
 } gw_ledger_activation;
 
 typedef struct gw_ledger_layer {
@@ -86,6 +90,11 @@ typedef struct gw_ledger_kernel {
 } gw_ledger_kernel;
 
 enum { GW_LEDGER_CANDIDATES = 16 };
+
+/* What stages of a pipeline send each other stands in rows of these names, over "pp". */
+#define GW_WIRE_SEND_FORWARD "send forward" /* activations */
+#define GW_WIRE_SEND_BACK    "send back"    /* their gradients */
+#define GW_WIRE_SEND_ONCE    "send once"    /* a step: the norm, tied gradients */
 
 /* Collectives of one kind over one group of axes by one algorithm; a bucket is one. None on one
  * rank. Bytes are those that rank 0 sends in a step. */
@@ -122,10 +131,12 @@ typedef struct gw_ledger_flops {
 typedef struct gw_ledger {
     /* sizes */
     gw_model model;
-    int64_t params;        /* elements of the program's parameters */
-    int64_t active_params; /* of these, what one token goes through: not all experts */
+    int64_t params;        /* of the model, each once */
+    int64_t rank_params;   /* elements of the program's parameters: of a rank of a pipeline some */
+    int64_t active_params; /* of the model's, what one token goes through: not all experts */
     int64_t matrix_params; /* active ones, without lookup tables */
     int64_t ranks;
+    int64_t pp;               /* of these, ranks of the pipeline; 1 without one */
     int64_t dp;               /* of these, how many take samples of their own */
     int64_t micro_batch, seq; /* sequences of a rank, tokens; images, and 1 */
     int64_t micro_batches;    /* in a step */
@@ -174,7 +185,15 @@ typedef struct gw_ledger {
     int64_t wire_bytes, wire_moved_bytes;
     double wire_seconds;
 
-    gw_arena mem; /* owns all of the above */
+    int64_t
+        carried_bytes;   /* of a pipeline's rank: what lives from forward to backward, all places */
+    int64_t most_places; /* of what is carried; 1 without a pipeline */
+    int64_t box_bytes;   /* of messages on their way to other stages */
+
+    /* Of a rank of a pipeline, all of it (plan/pipeplan.h sets and unsets it); NULL without one. */
+    const struct gw_pipeplan *pipeline;
+
+    gw_arena mem; /* owns all of the above but the pipeline */
 } gw_ledger;
 
 /* Reads everything off the program. Nothing large is allocated: a few hundred bytes an op. */

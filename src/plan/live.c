@@ -27,10 +27,16 @@ typedef struct walk {
     gw_arena *mem;
     gw_lives lives;
     gw_vid *now;    /* root -> the value that stands in its bytes */
-    int64_t *bytes; /* root -> exact bytes; 0 for non-roots and parameters of another program */
+    int64_t *bytes; /* root -> exact bytes of all places; 0 for non-roots and parameters of another
+                       program */
     gw_vid *born, *dead, *next_born, *next_dead; /* lists by op */
     int64_t live[GW_CAUSE_COUNT];
 } walk;
+
+/* How many micro-batches a value has room for. */
+static int64_t places_of(const walk *w, gw_vid v) {
+    return w->lives.flow.places[w->lives.flow.class_of[v]];
+}
 
 static void walk_init(walk *w, const gw_graph *g, bool own_params, gw_arena *mem) {
     memset(w, 0, sizeof *w);
@@ -50,7 +56,7 @@ static void walk_init(walk *w, const gw_graph *g, bool own_params, gw_arena *mem
         w->now[v] = v;
         if (w->lives.bytes[v] == 0 || x->mem != GW_MEM_DEVICE) continue;
         if (!own_params && x->role == GW_ROLE_PARAM && w->lives.persistent[v]) continue;
-        w->bytes[v] = gw_type_local_bytes(&x->type, &g->mesh, 0);
+        w->bytes[v] = gw_type_local_bytes(&x->type, &g->mesh, 0) * places_of(w, v);
         int32_t first = w->lives.first[v], last = w->lives.last[v];
         w->next_born[v] = w->born[first];
         w->born[first] = v;
@@ -112,18 +118,19 @@ static void add_to_layer(activations *a, gw_arena *mem, const char *scope, int l
     a->layers.items[at].bytes += bytes;
 }
 
-static void add_to_kind(activations *a, gw_arena *mem, const gw_graph *g, gw_vid v,
-                        const char *scope, int layer, int64_t bytes) {
+static void add_to_kind(activations *a, gw_arena *mem, const walk *w, gw_vid v, const char *scope,
+                        int layer, int64_t bytes) {
+    const gw_graph *g = w->g;
     const gw_value *x = &g->values.items[v];
     gw_str type = {0};
     gw_type_print(&x->type, &g->mesh, &type);
-    gw_ledger_activation row = {.in_layer = layer > 0};
+    gw_ledger_activation row = {.in_layer = layer > 0, .places = places_of(w, v)};
     row.scope = gw_arena_strdup(mem, scope + layer + (scope[layer] == '/'));
     row.op = x->def == GW_NONE ? "input" : gw_op_def(g, &g->ops.items[x->def])->name;
     row.type = gw_arena_strdup(mem, gw_str_c(&type));
     gw_str_release(&type);
-    const char *key =
-        gw_arena_printf(mem, "%d %s|%s|%s", row.in_layer, row.scope, row.op, row.type);
+    const char *key = gw_arena_printf(mem, "%d %s|%s|%s|%lld", row.in_layer, row.scope, row.op,
+                                      row.type, (long long)row.places);
     uint32_t at = (uint32_t)a->kinds.count;
     if (!gw_smap_find_c(&a->kind_of, key, &at)) {
         gw_smap_put_c(&a->kind_of, key, at);
@@ -145,7 +152,7 @@ static void itemise(gw_ledger *l, const walk *w, gw_oid peak) {
         const char *scope = scope_of(g, now);
         int layer = gw_scope_layer(scope);
         add_to_layer(&a, &l->mem, scope, layer, w->bytes[v]);
-        add_to_kind(&a, &l->mem, g, now, scope, layer, w->bytes[v]);
+        add_to_kind(&a, &l->mem, w, now, scope, layer, w->bytes[v]);
     }
     l->nactivations = (int)a.kinds.count;
     l->nlayers = (int)a.layers.count;
@@ -177,11 +184,24 @@ static void name_ops(gw_ledger *l, const gw_graph *g) {
     }
 }
 
+/* What is carried from piece to piece of a pipeline's stages, and boxes of messages. */
+static void sum_places(gw_ledger *l, const walk *w) {
+    l->most_places = 1;
+    for (gw_vid v = 0; v < (gw_vid)w->g->values.count; v++) {
+        const gw_value *x = &w->g->values.items[v];
+        if (w->bytes[v] == 0) continue;
+        if (w->lives.flow.class_of[v]) l->carried_bytes += w->bytes[v];
+        l->most_places = GW_MAX(l->most_places, places_of(w, v));
+        if (x->role == GW_ROLE_WORK && x->def == GW_NONE) l->box_bytes += w->bytes[v];
+    }
+}
+
 static void walk_step(gw_ledger *l, const gw_ledger_input *in) {
     const gw_graph *g = in->program;
     gw_arena mem = {0};
     walk w;
     walk_init(&w, g, true, &mem);
+    sum_places(l, &w);
     l->live = gw_arena_new(&l->mem, int64_t, l->nops * GW_CAUSE_COUNT + 1);
     for (gw_oid i = 0; i < (gw_oid)l->nops; i++) {
         walk_enter(&w, i);

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/hash.h"        /* gw_hash64 */
+#include "run/exec_channel.h" /* gw_op_is_channel, gw_exec_box_bytes */
 #include "run/exec_comm.h"    /* gw_exec_scratch */
 #include "run/exec_experts.h" /* gw_experts_ep_kernel */
 
@@ -85,5 +86,6 @@ int64_t gw_memo_workspace(const gw_graph *g, const gw_op *o, const void *memo) {
         gw_exec_facts f = {.machine = p.out->machine, .comm = p.out->comm};
         return gw_exec_scratch(g, o, &f);
     }
+    if (gw_op_is_channel(g, o)) return gw_exec_box_bytes(g, o);
     return gw_memo_choose(p.out, g, o).workspace_bytes;
 }

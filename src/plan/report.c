@@ -9,6 +9,7 @@
 #include "base/str.h"  /* gw_fmt_bytes, gw_fmt_count, gw_fmt_si */
 #include "base/term.h" /* gw_table */
 #include "plan/ledger.h"
+#include "plan/pipeplan.h" /* gw_pipeplan_print */
 
 enum { SHORT_ROWS = 8, WATERFALL_ROWS = 20, BAR = 32 };
 
@@ -20,6 +21,14 @@ enum { SHORT_ROWS = 8, WATERFALL_ROWS = 20, BAR = 32 };
 #define TEXT(...)  gw_arena_printf(&mem, __VA_ARGS__)
 
 static void heading(FILE *out, const char *text) { fprintf(out, "\n%s\n", text); }
+
+/* Of several ranks the page is one's. */
+static void print_whose(const gw_ledger *l, FILE *out) {
+    if (l->pipeline)
+        gw_pipeplan_print(l->pipeline, out);
+    else if (l->ranks > 1)
+        fprintf(out, "                  what follows is rank 0's, which holds the most\n");
+}
 
 static void print_net_sizes(const gw_ledger *l, const char *name, FILE *out) {
     const gw_resnet *r = &l->model.resnet;
@@ -39,8 +48,7 @@ static void print_net_sizes(const gw_ledger *l, const char *name, FILE *out) {
             (long long)l->micro_batch, S(l->micro_batch), (long long)l->micro_batches,
             l->micro_batches == 1 ? "" : "es", ranks, COUNT(l->tokens_per_step),
             S(l->tokens_per_step));
-    if (l->ranks > 1)
-        fprintf(out, "                  what follows is rank 0's, which holds the most\n");
+    print_whose(l, out);
 }
 
 /* What another layout or another cut into micro-batches would change. */
@@ -123,8 +131,7 @@ static void print_sizes(const gw_ledger *l, const char *name, FILE *out) {
             (long long)l->micro_batch, S(l->micro_batch), COUNT(l->seq), S(l->seq),
             (long long)l->micro_batches, l->micro_batches == 1 ? "" : "es", ranks,
             COUNT(l->tokens_per_step), S(l->tokens_per_step));
-    if (l->ranks > 1)
-        fprintf(out, "                  what follows is rank 0's, which holds the most\n");
+    print_whose(l, out);
 }
 
 static void print_static(const gw_ledger *l, FILE *out) {
@@ -151,11 +158,16 @@ static const char *reason(const gw_ledger *l, gw_cause c, gw_arena *mem_) {
     case GW_CAUSE_GRADIENTS: whole = l->static_gradients; break;
     case GW_CAUSE_OPTIMIZER: whole = l->static_optimizer; break;
     case GW_CAUSE_ACTIVATIONS:
-        return gw_arena_printf(mem_, "kept for backward, or in use; %s %s of a micro-batch",
+        return gw_arena_printf(mem_, "kept for backward, or in use; %s %s of %s",
                                BYTES(bytes / GW_MAX(1, l->micro_batch * l->seq)),
-                               l->model.family == GW_FAMILY_RESNET ? "an image" : "a token");
+                               l->model.family == GW_FAMILY_RESNET ? "an image" : "a token",
+                               l->most_places > 1 ? "one micro-batch, of all under way"
+                                                  : "a micro-batch");
     case GW_CAUSE_WORKSPACE: return "scratch of the kernel that runs at the peak";
     case GW_CAUSE_COMMUNICATION:
+        if (l->box_bytes > 0)
+            return gw_arena_printf(mem_, "%s of messages on their way; scratch of collectives",
+                                   BYTES(l->box_bytes));
         return l->nwire ? "gathered parameters, scratch of collectives" : "one rank sends nothing";
     case GW_CAUSE_STAGING: return bytes ? "copies on their way, or kept to undo a step" : "";
     case GW_CAUSE_DATA: return "batches prepared ahead, inputs of the step";
@@ -166,9 +178,9 @@ static const char *reason(const gw_ledger *l, gw_cause c, gw_arena *mem_) {
     case GW_CAUSE_COUNT: break;
     }
     if (whole == 0) return "";
-    if (whole == bytes && bytes % GW_MAX(1, l->params) == 0)
-        return gw_arena_printf(mem_, "%lld B × %s params", (long long)(bytes / l->params),
-                               COUNT(l->params));
+    if (whole == bytes && bytes % GW_MAX(1, l->rank_params) == 0)
+        return gw_arena_printf(mem_, "%lld B × %s params", (long long)(bytes / l->rank_params),
+                               COUNT(l->rank_params));
     if (whole == bytes) return "all of them";
     return gw_arena_printf(mem_, "of %s: not all are alive at once", BYTES(whole));
 }
@@ -225,15 +237,19 @@ static void print_activations(const gw_ledger *l, bool all, FILE *out) {
     gw_arena mem = {0};
     heading(out, "activations at the peak");
     gw_table *t = gw_table_new("rrrlll");
-    gw_table_row(t, "bytes", "values", "each", "made by", "in", "type");
+    bool carried = l->most_places > 1;
+    gw_table_row(t, "bytes", carried ? "values × places" : "values", "each", "made by", "in",
+                 "type");
     int rows = all ? l->nactivations : GW_MIN(l->nactivations, (int)SHORT_ROWS);
     for (int i = 0; i < rows; i++) {
         const gw_ledger_activation *x = &l->activations[i];
         const char *where = !x->in_layer ? x->scope
                             : *x->scope  ? TEXT("layer */%s", x->scope)
                                          : "layer *";
-        gw_table_row(t, BYTES(x->bytes), TEXT("%lld", (long long)x->values),
-                     BYTES(x->bytes / x->values), x->op, where, x->type);
+        gw_table_row(t, BYTES(x->bytes),
+                     carried ? TEXT("%lld × %lld", (long long)x->values, (long long)x->places)
+                             : TEXT("%lld", (long long)x->values),
+                     BYTES(x->bytes / x->values / x->places), x->op, where, x->type);
     }
     gw_table_print(t, out, "  ");
     gw_table_free(t);
@@ -290,7 +306,9 @@ static void print_formula(const gw_ledger *l, double linear, FILE *out) {
 static void print_flops(const gw_ledger *l, FILE *out) {
     const gw_ledger_flops *f = &l->flops;
     double tokens = (double)GW_MAX(1, l->tokens_per_step) / (double)l->ranks;
-    heading(out, l->ranks > 1 ? "FLOPs of a step, on each rank" : "FLOPs of a step");
+    heading(out, l->pipeline    ? "FLOPs of a step, a rank's share of the model's, and this rank's"
+                 : l->ranks > 1 ? "FLOPs of a step, on each rank"
+                                : "FLOPs of a step");
     double linear = 6.0 * (double)l->matrix_params * tokens;
     if (l->model.family == GW_FAMILY_RESNET)
         fprintf(out, "  6 for each multiply-add of forward and %s image%s = %sFLOP\n",
@@ -391,7 +409,8 @@ static void print_other_memory(const gw_ledger *l, FILE *out) {
 static void print_wire(const gw_ledger *l, bool verbose, FILE *out) {
     if (l->nwire == 0) return;
     gw_arena mem = {0};
-    heading(out, "on the wire, a step: bytes that rank 0 sends");
+    heading(out, l->pipeline ? "on the wire, a step: bytes that this rank sends"
+                             : "on the wire, a step: bytes that rank 0 sends");
     gw_table *t = gw_table_new("llrllrrrr");
     gw_table_row(t, "collective", "over", "ranks", "wire", "algorithm", "count", "payload", "moved",
                  "predicted");

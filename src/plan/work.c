@@ -15,11 +15,15 @@
 // Collectives are read as the executor reads them (run/exec_comm.h), buckets fused, and their bytes
 // follow from the formulas of their algorithms, the same that a run's count must equal. Rows of
 // experts go by counts that the data decides; their row says what an even load sends.
+// What a rank of a pipeline sends to other stages stands in rows of their own, over "pp": its
+// program's sends, those of the loop times the micro-batches. Its collectives, ops and FLOPs are
+// those of its stages.
 // Documents packed in a row attend less than the mask shows; the counts take one document a row.
 #include <string.h>
 
 #include "plan/ledger.h"
 #include "plan/memo.h"        /* gw_memo_choose */
+#include "run/exec_channel.h" /* gw_op_is_channel, gw_exec_message_bytes */
 #include "run/exec_comm.h"    /* gw_buckets */
 #include "run/exec_experts.h" /* gw_experts_ep_even */
 
@@ -140,6 +144,28 @@ static void add_rows(gw_ledger *l, const gw_graph *g, const gw_op *o, const gw_c
     }
 }
 
+/* A message to another stage: what is sent is what travels, on any machine. */
+static void add_send(gw_ledger *l, const gw_graph *g, const gw_op *o, const gw_coll_machine *m) {
+    int64_t times = o->rate == GW_RATE_MB ? l->micro_batches : 1;
+    const char *name = o->part == GW_PART_SEND_F   ? GW_WIRE_SEND_FORWARD
+                       : o->part == GW_PART_SEND_B ? GW_WIRE_SEND_BACK
+                                                   : GW_WIRE_SEND_ONCE;
+    int at = 0;
+    while (at < l->nwire && strcmp(l->wire[at].collective, name) != 0) at++;
+    gw_ledger_wire *w = &l->wire[at];
+    if (at == l->nwire) {
+        l->nwire++;
+        *w = (gw_ledger_wire){
+            .collective = name, .axis = "pp", .wire = "same", .algorithm = "channel", .ranks = 2};
+    }
+    int64_t bytes = gw_exec_message_bytes(g, o, 0);
+    w->count += times;
+    w->payload_bytes += bytes * times;
+    w->moved_bytes += bytes * times;
+    w->seconds += gw_channel_seconds(m, bytes) * (double)times;
+    w->largest_bytes = GW_MAX(w->largest_bytes, bytes);
+}
+
 static void read_wire(gw_ledger *l, const gw_ledger_input *in) {
     gw_arena mem = {0};
     gw_buckets b;
@@ -150,10 +176,13 @@ static void read_wire(gw_ledger *l, const gw_ledger_input *in) {
     int64_t exchanges = 0;
     for (int64_t i = 0; i < g->ops.count; i++)
         exchanges += gw_op_is_experts_ep(g, &g->ops.items[i]);
-    l->wire = gw_arena_new(&l->mem, gw_ledger_wire, b.n + exchanges + 1);
+    enum { SENDS = 3 }; /* rows of them */
+    l->wire = gw_arena_new(&l->mem, gw_ledger_wire, b.n + exchanges + SENDS);
     for (int i = 0; i < b.n; i++) add_collective(l, g, &b.items[i], m);
     for (int64_t i = 0; i < g->ops.count; i++)
         if (gw_op_is_experts_ep(g, &g->ops.items[i])) add_rows(l, g, &g->ops.items[i], m);
+    for (int64_t i = 0; i < g->ops.count; i++)
+        if (gw_op_is(g, &g->ops.items[i], "send")) add_send(l, g, &g->ops.items[i], m);
     for (int i = 0; i < l->nwire; i++) {
         l->wire_bytes += l->wire[i].payload_bytes;
         l->wire_moved_bytes += l->wire[i].moved_bytes;
@@ -186,7 +215,8 @@ void gw_ledger_read_work(gw_ledger *l, const gw_ledger_input *in) {
         l->flops.by_phase[o->phase] += flops;
         if (is_experts(g, o)) l->flops.experts_by_phase[o->phase] += flops;
         if (o->flags & GW_OP_RECOMPUTED) l->flops.recompute += flops;
-        if (!gw_op_is_collective(g, o)) add_kernel(l, g, o, &memo, flops);
+        if (!gw_op_is_collective(g, o) && !gw_op_is_channel(g, o))
+            add_kernel(l, g, o, &memo, flops);
     }
     gw_memo_release(&memo);
     read_wire(l, in);

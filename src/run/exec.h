@@ -3,8 +3,8 @@
 //
 // Inputs are consumed: write each before every step (step rate) or run of the loop (micro-batch
 // rate), since their bytes serve other values once their life has ended. A training step is: write
-// step inputs; run PRE; for each micro-batch write its inputs and run LOOP; run POST; read named
-// results. Pointers stay fixed for the life of an executor.
+// step inputs; run PRE; run all micro-batches, each of which asks for its inputs; run POST; read
+// named results. What lives beyond one micro-batch stays where it is for the life of an executor.
 //
 // A step-rate op may stand inside the loop: it runs in the last micro-batch of the step only (the
 // reduction of a gradient beside the rest of the last backward pass).
@@ -12,18 +12,25 @@
 // With several ranks each holds an executor of the same program; values stand at the same offsets
 // everywhere, so a collective finds the peers' buffers where its own are. Every rank runs the same
 // segments in the same order.
+//
+// In a pipeline that holds of the ranks that differ on other axes than pp alone. Along pp each rank
+// has the program of its stages, with offsets of its own and a list of actions (ir/action.h), and
+// its peers there are reached by send and recv ops. A value of the loop that is carried from piece
+// to piece (ir/flow.h) has a place for each micro-batch under way: outside an action and the
+// callbacks of gw_exec_loop its address here is that of the first.
 #ifndef GW_RUN_EXEC_H
 #define GW_RUN_EXEC_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/diag.h"     /* gw_status, gw_diags */
-#include "comm/comm.h"     /* gw_comm */
-#include "ir/graph.h"      /* gw_graph, gw_vid */
-#include "kernel/kernel.h" /* gw_machine, gw_kernel, gw_tensor */
-#include "run/exec_comm.h" /* gw_exec_workspace, gw_buckets */
-#include "run/exec_copy.h" /* gw_copier */
+#include "base/diag.h"        /* gw_status, gw_diags */
+#include "comm/comm.h"        /* gw_comm */
+#include "ir/graph.h"         /* gw_graph, gw_vid */
+#include "kernel/kernel.h"    /* gw_machine, gw_kernel, gw_tensor */
+#include "run/exec_channel.h" /* gw_ports, gw_exec_sends_traffic */
+#include "run/exec_comm.h"    /* gw_exec_workspace, gw_buckets */
+#include "run/exec_copy.h"    /* gw_copier */
 
 typedef struct gw_exec gw_exec;
 
@@ -46,6 +53,11 @@ typedef struct gw_exec_opts {
     int64_t rank;            /* in the mesh; 0 on one rank */
     const char *offload_dir; /* folder for values that the program keeps on disk */
     bool poison; /* fill values with NaN when their life ends (always on in debug builds) */
+    /* For studies and tests of schedules: each F, I and W of stage s lasts at least
+     * stage_seconds[0][s], [1][s], [2][s] seconds, a whole B as long as its I and W together. The
+     * rank sleeps after the ops until that time is over. NULL: as long as they take. Indexed by all
+     * stages that the rank's actions name; copied. */
+    const double *stage_seconds[3];
 } gw_exec_opts;
 
 /* Reserves the arena (a memfd, touched), chooses and prepares kernels. `program` must be placed and
@@ -53,6 +65,7 @@ typedef struct gw_exec_opts {
  * is reserved. */
 GW_WARN_UNUSED gw_status gw_exec_new(gw_exec **out, const gw_graph *program,
                                      const gw_exec_opts *opts, gw_diags *dg);
+/* After the last step; not before the peers have taken what this rank sent them. */
 void gw_exec_free(gw_exec *x);
 
 const gw_graph *gw_exec_graph(const gw_exec *x);
@@ -70,9 +83,40 @@ bool gw_exec_write(gw_exec *x, const char *name, const void *bytes, int64_t n);
 bool gw_exec_read(const gw_exec *x, const char *name, void *bytes, int64_t n);
 
 GW_WARN_UNUSED gw_status gw_exec_run(gw_exec *x, gw_segment seg, gw_diags *dg);
+/* All micro-batches of a step: of a program without stages the loop once for each of `count`, the
+ * last as the step's last. Of a pipeline's rank its actions: once, where the program has
+ * micro-batches (`count` is their number), and `count` times where it is a forward program, whose
+ * list is of one. */
+typedef struct gw_exec_loop {
+    /* Writes the loop's inputs of micro-batch `micro`, before the first op that may read one.
+     * gw_exec_ptr, _tensor and _write mean that micro-batch meanwhile. On a rank with several
+     * stages it may be called more than once for a micro-batch, each time for other inputs (tokens
+     * of the first stage, labels of the last): those whose turn it is not have no address then
+     * (NULL; gw_exec_write has no effect). NULL: what was written beforehand is there, which serves
+     * where there is one micro-batch. */
+    gw_status (*feed)(void *user, gw_exec *x, int64_t micro, gw_diags *dg);
+    /* Ops [first, end) have run for micro-batch `micro`, whose places gw_exec_ptr and _tensor mean
+     * meanwhile. Step-rate ones are among them where it is the last of a program without stages;
+     * with R they alone have run, and micro is -1. May be NULL. */
+    void (*ran)(void *user, gw_exec *x, int64_t micro, gw_oid first, gw_oid end);
+    void *user;
+} gw_exec_loop;
+/* l may be NULL. */
+GW_WARN_UNUSED gw_status gw_exec_run_all(gw_exec *x, int64_t count, const gw_exec_loop *l,
+                                         gw_diags *dg);
+/* The same with a look at every float, as gw_exec_run_checked: the first op that is bad here and
+ * the micro-batch it ran for (-1: it is at step rate). What comes from another stage is looked at
+ * too: where the op is a recv, the number was bad when it came, and the rank it came from has an op
+ * to name. */
+GW_WARN_UNUSED gw_status gw_exec_run_all_checked(gw_exec *x, int64_t count, const gw_exec_loop *l,
+                                                 gw_oid *bad, int64_t *micro, gw_diags *dg);
+/* When action i of the latest run of a pipeline's list began and ended: nanoseconds since the epoch
+ * of the latest PRE, without the feed. A receive ends when it has copied its message: it lasts as
+ * long as it waits, and a little. */
+void gw_exec_action_ns(const gw_exec *x, int64_t i, int64_t *begin, int64_t *end);
 /* The loop once; `last`: it is the step's last micro-batch. gw_exec_run(x, GW_SEG_LOOP) counts the
  * runs since PRE against the program's micro-batches (a program for any number of them: each is the
- * last). */
+ * last). Of a pipeline's rank: its list, which must be of one micro-batch. */
 GW_WARN_UNUSED gw_status gw_exec_run_loop(gw_exec *x, bool last, gw_diags *dg);
 /* The same with a look at every float output after each op: stops at the first that is not finite
  * and gives the op and output value (*bad = GW_NONE when there is none). Inputs of the op are
@@ -97,6 +141,8 @@ const gw_kernel *gw_exec_kernel(const gw_exec *x, gw_oid o);
 const void *gw_exec_op_state(const gw_exec *x, gw_oid o);
 /* The fused collectives of the program. */
 const gw_buckets *gw_exec_buckets(const gw_exec *x);
+/* Its channels to other stages. */
+const gw_ports *gw_exec_ports(const gw_exec *x);
 /* What copies between memory kinds; NULL where the program has no such copies. A value on disk is
  * to be touched (gw_exec_ptr, read, write) between steps only. */
 const gw_copier *gw_exec_copier(const gw_exec *x);

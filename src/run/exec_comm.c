@@ -29,6 +29,7 @@
 
 #include "base/panic.h"       /* gw_panic, GW_ASSERT */
 #include "ops/conversion.h"   /* gw_conversion_of */
+#include "run/exec_channel.h" /* gw_op_is_channel, gw_exec_box_bytes */
 #include "run/exec_experts.h" /* gw_experts_ep_workspace */
 
 bool gw_op_is_collective(const gw_graph *g, const gw_op *o) {
@@ -369,6 +370,7 @@ int64_t gw_exec_scratch(const gw_graph *g, const gw_op *o, const gw_exec_facts *
 int64_t gw_exec_workspace(const gw_graph *g, const gw_op *o, const void *facts) {
     const gw_exec_facts *f = facts;
     if (gw_op_is_collective(g, o)) return gw_exec_scratch(g, o, f);
+    if (gw_op_is_channel(g, o)) return gw_exec_box_bytes(g, o);
     if (gw_op_is_experts_ep(g, o)) return gw_experts_ep_workspace(g, o, &f->comm);
     return gw_kernel_choose(g, o, &f->machine)->workspace(g, o, &f->machine);
 }
@@ -392,7 +394,7 @@ gw_status gw_exec_agree(gw_comm *c, gw_status st, int64_t *also, const char *wha
 
 static bool supports(const gw_graph *g, const gw_op *o, const gw_machine *m) {
     (void)m;
-    return gw_op_is_collective(g, o);
+    return gw_op_is_collective(g, o) || gw_op_is_channel(g, o);
 }
 
 static int64_t no_workspace(const gw_graph *g, const gw_op *o, const gw_machine *m) {
@@ -420,7 +422,7 @@ static void release(void *state) { (void)state; }
 
 const gw_kernel gw_kernel_comm = {.name = "comm",
                                   .op = "",
-                                  .note = "a collective: src/comm runs it",
+                                  .note = "a collective or a message: src/comm runs it",
                                   .supports = supports,
                                   .workspace = no_workspace,
                                   .prepare = prepare,

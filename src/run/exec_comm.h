@@ -83,7 +83,8 @@ void gw_exec_traffic(const gw_graph *g, int64_t rank, const gw_coll_machine *m,
 gw_coll_traffic gw_exec_rows_traffic(const gw_graph *g, const gw_coll_machine *m);
 
 /* Workspace of op o: of a collective, its bucket's scratch for the one that launches and 0 for the
- * others; of another op, its kernel's. For gw_compile_opts.workspace; user is a const gw_exec_facts
+ * others; of a send, its box; of another op, its kernel's. For gw_compile_opts.workspace; user is a
+ * const gw_exec_facts
  * *. */
 int64_t gw_exec_workspace(const gw_graph *g, const gw_op *o, const void *facts);
 /* The part of it that concerns collectives. */
@@ -96,7 +97,7 @@ int64_t gw_exec_scratch(const gw_graph *g, const gw_op *o, const gw_exec_facts *
 GW_WARN_UNUSED gw_status gw_exec_agree(gw_comm *c, gw_status st, int64_t *also, const char *what,
                                        gw_diags *dg);
 
-/* Stands for the kernel of a collective where a name is asked for. */
+/* Stands for the kernel of a collective, a send or a recv where a name is asked for. */
 extern const gw_kernel gw_kernel_comm;
 
 #endif

@@ -248,7 +248,10 @@ void *gw_copier_base(const gw_copier *c, gw_mem m) {
 void gw_copier_bind(gw_copier *c, gw_oid o, void *device, void *away, int64_t bytes) {
     const gw_op *op = &c->g->ops.items[o];
     copy *k = &c->copies[o];
-    *k = (copy){.device = device, .away = away, .bytes = bytes, .at = -1};
+    k->device = device;
+    k->away = away;
+    k->bytes = bytes;
+    k->at = -1;
     k->to_device = goes_to_device(c->g, op);
     k->mem = (gw_mem)c->g->values.items[far_end(c->g, op)].mem;
     bool ours = c->map && k->away >= c->map && k->away < c->map + c->disk_bytes;

@@ -38,7 +38,7 @@ void gw_copier_free(gw_copier *c);
 void *gw_copier_base(const gw_copier *c, gw_mem m);
 
 /* Tells copy op o its two ends: bytes of the device, and bytes that gw_copier_base leads to, or
- * those of another executor. */
+ * those of another executor. Again where they have moved, while nothing is under way. */
 void gw_copier_bind(gw_copier *c, gw_oid o, void *device, void *away, int64_t bytes);
 
 /* Before a step: what was written through the mapping is in the file. */

@@ -426,8 +426,20 @@ static int64_t note_loads(experts_ep *e) {
     return rounds;
 }
 
+/* Weights and their gradients lie where `k` has them now. */
+static void bind_stack(experts_ep *e, const gw_kargs *k) {
+    e->stack = (gw_expert){.gate = k->in[e->x + GW_EX_GATE].data,
+                           .up = k->in[e->x + GW_EX_UP].data,
+                           .down = k->in[e->x + GW_EX_DOWN].data};
+    if (!e->z.backward) return;
+    e->stack.dgate = k->out[2].data;
+    e->stack.dup = k->out[3].data;
+    e->stack.ddown = k->out[4].data;
+}
+
 static gw_status launch(void *state, const gw_kargs *k, gw_diags *dg) {
     experts_ep *e = state;
+    bind_stack(e, k);
     const char *scope = gw_graph_str(k->g, k->op->scope);
     int64_t start = gw_clock_ns();
     if (!e->comm && e->z.ranks > 1)
@@ -480,14 +492,6 @@ static gw_status prepare_as(const gw_kargs *k, gw_arena *a, void **state, bool p
     e->length = GW_MAX((int64_t)1, k->in[e->x + GW_EX_X].dims[1]);
     e->all_length = x->dims[1].size;
     e->z.f = k->in[e->x + GW_EX_GATE].dims[1];
-    e->stack = (gw_expert){.gate = k->in[e->x + GW_EX_GATE].data,
-                           .up = k->in[e->x + GW_EX_UP].data,
-                           .down = k->in[e->x + GW_EX_DOWN].data};
-    if (e->z.backward) {
-        e->stack.dgate = k->out[2].data;
-        e->stack.dup = k->out[3].data;
-        e->stack.ddown = k->out[4].data;
-    }
     *state = e;
     return GW_OK;
 }

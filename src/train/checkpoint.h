@@ -39,10 +39,14 @@ typedef struct gw_ckpt_tensor {
     const gw_type *parts; /* NULL, or the type by which the ranks of `mesh` have parts */
     const gw_mesh *mesh;
     int64_t rank;
+    /* Of a pipeline: the lowest of its ranks that has it, and whether it is elsewhere alone, with
+     * nothing at `data`. */
+    int home;
+    bool away;
 } gw_ckpt_tensor;
 
-/* Where a save takes the elements of a tensor in parts from: all of them, row-major, valid until
- * the next call. Called once for each such tensor, in order. */
+/* Where a save takes the elements of a tensor from that is in parts, or whose home is not 0: all of
+ * them, row-major, valid until the next call. Called once for each such tensor, in order. */
 typedef struct gw_ckpt_source {
     gw_status (*whole)(void *user, int tensor, const void **elements, gw_diags *dg);
     void *user;
@@ -116,8 +120,8 @@ typedef struct gw_ckpt_list {
  * one is moved aside to NAME.replaced-N, never overwritten. Holds no copy of the tensors. */
 GW_WARN_UNUSED gw_status gw_checkpoint_save(const char *run_dir, const gw_ckpt_meta *meta,
                                             const gw_ckpt_tensor *tensors, int n, gw_diags *dg);
-/* The same where some tensors are in parts; `source` may be NULL where none is. What is written
- * is the same file as one rank's. */
+/* The same where some tensors are in parts or elsewhere; `source` may be NULL where none is. What
+ * is written is the same file as one rank's. */
 GW_WARN_UNUSED gw_status gw_checkpoint_save_from(const char *run_dir, const gw_ckpt_meta *meta,
                                                  const gw_ckpt_tensor *tensors, int n,
                                                  const gw_ckpt_source *source, gw_diags *dg);
@@ -135,8 +139,8 @@ GW_WARN_UNUSED gw_status gw_checkpoint_list(const char *run_dir, gw_arena *a, gw
 GW_WARN_UNUSED gw_status gw_checkpoint_read(const char *path, gw_arena *a, gw_ckpt_manifest **out,
                                             gw_diags *dg);
 /* Fills `tensors` by name from the chunks whose boxes meet theirs; each chunk's hash is checked as
- * it is read. Tensors the checkpoint has besides are ignored. On an error (GW_ERR_FORMAT: file,
- * tensor and offset are named) the tensors' bytes are undefined. */
+ * it is read. Tensors that are away, and those the checkpoint has besides, are passed over. On an
+ * error (GW_ERR_FORMAT: file, tensor and offset are named) the tensors' bytes are undefined. */
 GW_WARN_UNUSED gw_status gw_checkpoint_load(const gw_ckpt_manifest *m,
                                             const gw_ckpt_tensor *tensors, int n, gw_diags *dg);
 

@@ -15,10 +15,10 @@
 // with the state's full size in it: once a newer checkpoint is complete it goes too, provided that
 // every file in it has a name that only a save gives.
 //
-// Bytes go from the arena to the file without a copy; a tensor that the ranks hold in parts is
-// put together first, one at a time. The same number of a step may be saved twice
-// in a run's life (a damaged checkpoint was passed over on resume and its step is reached again):
-// the older folder is moved aside, not overwritten.
+// Bytes go from the arena to the file without a copy; a tensor that the ranks hold in parts, or
+// that other stages of a pipeline hold, is put together first, one at a time. The same number of a
+// step may be saved twice in a run's life (a damaged checkpoint was passed over on resume and its
+// step is reached again): the older folder is moved aside, not overwritten.
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -72,7 +72,8 @@ static gw_status write_tensors(gw_st_writer *w, const gw_ckpt_meta *meta,
     for (int i = 0; i < n; i++) {
         int64_t bytes = gw_box_elems(&tensors[i].box) * gw_dtype_bits(tensors[i].dtype) / 8;
         const void *data = tensors[i].data;
-        if (tensors[i].parts) GW_TRY(source->whole(source->user, i, &data, dg));
+        if (tensors[i].parts || tensors[i].home > 0)
+            GW_TRY(source->whole(source->user, i, &data, dg));
         GW_TRY(gw_st_writer_put(w, tensors[i].name, data, bytes, dg));
     }
     return gw_st_writer_finish(w, dg);

@@ -38,11 +38,12 @@
 #include "file/json.h"         /* gw_json_write_file */
 #include "train/metrics.h"     /* gw_metrics */
 #include "train/moe_metrics.h" /* gw_moe_metrics */
+#include "train/pipeline.h"    /* gw_pipeline_measure */
 #include "train/ranks.h"       /* gw_ranks_me */
 #include "train/report.h"      /* gw_report_facts */
 #include "train/session.h"     /* gw_session */
 
-enum { PLAIN_SECONDS = 10 };
+enum { PLAIN_SECONDS = 10, PLANNING_LIMIT_S = 1800 };
 
 typedef struct run {
     gw_runfile *rf;
@@ -59,6 +60,8 @@ typedef struct run {
     int64_t first_step, begun_ns;
     double smooth_step_s; /* for the time left */
     int lock;             /* of the run directory; -1: not held */
+    gw_pipeline pipeline;
+    bool staged; /* there is one */
     bool opened;
 } run;
 
@@ -114,7 +117,9 @@ static void print_config(run *r, gw_str *yaml) {
     json_t *text = here ? json_string(here) : NULL;
     const char *dir = text ? here : NULL; /* what is not UTF-8 has no place in YAML */
     gw_rf_data data = r->rf->data;
-    const char *model = r->rf->model.path;
+    const char *model = r->rf->model.path, *schedule = r->rf->layout.schedule;
+    const char *file = gw_runfile_schedule_file(r->rf);
+    if (file) r->rf->layout.schedule = gw_arena_printf(&r->mem, "file:%s", absolute(r, file, dir));
     r->rf->model.path = absolute(r, model, dir);
     r->rf->data.train = absolute(r, data.train, dir);
     r->rf->data.valid = absolute(r, data.valid, dir);
@@ -123,6 +128,7 @@ static void print_config(run *r, gw_str *yaml) {
     gw_runfile_yaml(r->rf, true, yaml);
     r->rf->data = data;
     r->rf->model.path = model;
+    r->rf->layout.schedule = schedule;
     json_decref(text);
     free(here);
 }
@@ -140,7 +146,11 @@ static gw_status write_plan(run *r) {
     gw_history none = {0};
     gw_report_facts f = gw_report_facts_of(&r->s, &none, r->opts->out_dir, &r->mem);
     r->peak_flops = f.peak_flops;
-    return gw_report_plan(&r->s, in_dir(r, "plan.json"), r->dg);
+    bool staged = r->opts->comm && r->s.setup.schedule;
+    if (staged) gw_comm_busy(r->opts->comm, "planning all stages", PLANNING_LIMIT_S);
+    gw_status st = gw_report_plan(&r->s, in_dir(r, "plan.json"), r->dg);
+    if (staged) gw_comm_busy(r->opts->comm, NULL, 0);
+    return st;
 }
 
 static void announce_ranks(const run *r) {
@@ -237,7 +247,8 @@ static gw_status begin(run *r) {
     GW_TRY(gw_session_open(&r->s, r->rf, r->opts->resume ? r->opts->out_dir : NULL, r->opts->comm,
                            r->dg));
     r->opened = true;
-    r->moe = gw_moe_metrics_new(r->s.x, r->opts->comm, gw_setup_aux_units(&r->s.setup));
+    r->moe =
+        gw_moe_metrics_new(r->s.x, r->opts->comm, &r->s.table, gw_setup_aux_units(&r->s.setup));
     GW_TRY(agree(r, furnish(r), "furnishing the run directory"));
     if (r->opts->comm) /* rank 0 knows the metrics */
         GW_TRY(gw_comm_broadcast(r->opts->comm, &r->valid_step, sizeof r->valid_step,
@@ -314,6 +325,9 @@ static gw_status log_step(run *r, const gw_session_step_result *t) {
                          .comm_s = r->opts->comm ? t->comm_s : -1,
                          .comm_exposed_s = t->comm_exposed_s,
                          .comm_wait_s = t->comm_wait_s,
+                         .stages = r->s.table.stages > 1,
+                         .bubble = t->bubble,
+                         .pp_wait_s = t->pp_wait_s,
                          .loss_scale = r->s.scaler.active ? t->loss_scale : 0,
                          .skipped = r->skipped,
                          .more = experts};
@@ -390,6 +404,13 @@ static gw_status write_trace(run *r) {
     return gw_report_trace(&r->s, in_dir(r, name), r->dg);
 }
 
+/* The latest step of all stages, as data and as a trace. */
+static gw_status write_timeline(run *r) {
+    if (!r->staged || r->pipeline.timeline.n == 0) return GW_OK;
+    GW_TRY(gw_timeline_write(&r->pipeline.timeline, in_dir(r, GW_TIMELINE_FILE), r->dg));
+    return gw_report_trace_pipeline(&r->pipeline, in_dir(r, "trace.json"), r->dg);
+}
+
 static gw_status write_reports(run *r, json_t **summary) {
     gw_history h;
     if (!leads(r)) return GW_OK;
@@ -400,6 +421,8 @@ static gw_status write_reports(run *r, json_t **summary) {
     GW_TRY(gw_metrics_read(in_dir(r, "metrics.jsonl"), &r->mem, &h, r->dg));
     gw_report_facts f = gw_report_facts_of(&r->s, &h, r->opts->out_dir, &r->mem);
     f.seconds = (double)(gw_clock_ns() - r->begun_ns) * 1e-9;
+    f.pipeline = r->staged ? &r->pipeline : NULL;
+    GW_TRY(write_timeline(r));
     *summary = gw_report_summary_json(&f);
     GW_TRY(gw_json_write_file(in_dir(r, "summary.json"), *summary, 2, r->dg));
     GW_TRY(gw_report_html(&r->s, &f, &h, in_dir(r, "report.html"), r->dg));
@@ -424,6 +447,8 @@ static gw_status whole(run *r, json_t **summary) {
     if (st != GW_OK && st != GW_ERR_INTERRUPTED) return st;
     GW_TRY(agree(r, close_metrics(r), "closing the metrics"));
     GW_TRY(gw_session_meet(&r->s, r->dg));
+    r->staged = gw_pipeline_plan(&r->pipeline, &r->s, &r->mem);
+    if (r->staged) GW_TRY(gw_pipeline_measure(&r->pipeline, &r->s, &r->mem, r->dg));
     GW_TRY(agree(r, write_trace(r), "writing the trace"));
     GW_TRY(agree(r, write_reports(r, summary), "writing the reports"));
     return st;

@@ -86,6 +86,8 @@ static gw_status write_scalars(gw_metrics *m, const gw_metrics_step *s, gw_diags
     GW_TRY(gw_tfevents_scalar(m->tb, "speed/mfu", s->step, s->mfu, wall, dg));
     if (s->comm_s >= 0)
         GW_TRY(gw_tfevents_scalar(m->tb, "speed/comm_s", s->step, s->comm_s, wall, dg));
+    if (s->stages && isfinite(s->bubble))
+        GW_TRY(gw_tfevents_scalar(m->tb, "speed/bubble", s->step, s->bubble, wall, dg));
     if (s->loss_scale > 0)
         GW_TRY(gw_tfevents_scalar(m->tb, "train/loss_scale", s->step, s->loss_scale, wall, dg));
     return GW_OK;
@@ -106,6 +108,10 @@ gw_status gw_metrics_add(gw_metrics *m, const gw_metrics_step *s, gw_diags *dg) 
         put_number(&l, "comm_s", s->comm_s);
         put_number(&l, "comm_exposed_s", s->comm_exposed_s);
         put_number(&l, "comm_wait_s", s->comm_wait_s);
+    }
+    if (s->stages) {
+        put_number(&l, "bubble", s->bubble);
+        put_number(&l, "pp_wait_s", s->pp_wait_s);
     }
     if (s->loss_scale > 0) put_number(&l, "loss_scale", s->loss_scale);
     if (s->skipped > 0) put(&l, ", \"skipped\": %" PRId64, s->skipped);
@@ -222,7 +228,10 @@ static gw_metrics_step step_from(const json_t *o) {
         .data_wait_s = number(o, "data_wait_s"),
         .comm_s = number(o, "comm_s"),
         .comm_exposed_s = number(o, "comm_exposed_s"),
-        .comm_wait_s = number(o, "comm_wait_s")};
+        .comm_wait_s = number(o, "comm_wait_s"),
+        .stages = json_object_get(o, "bubble") != NULL,
+        .bubble = number(o, "bubble"),
+        .pp_wait_s = number(o, "pp_wait_s")};
 }
 
 gw_status gw_metrics_read(const char *path, gw_arena *a, gw_history *out, gw_diags *dg) {

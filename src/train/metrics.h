@@ -20,6 +20,10 @@ typedef struct gw_metrics_step {
     /* Rank 0's time in collectives, the part of it during which nothing was computed, and the part
      * in which it waited for others; comm_s below 0: left out, and the others with it. */
     double comm_s, comm_exposed_s, comm_wait_s;
+    bool stages; /* of a pipeline: the next two are there */
+    /* Share of the step in which a rank did not compute, mean of all; rank 0's time waiting for
+     * messages of other stages. */
+    double bubble, pp_wait_s;
     bool images;      /* tokens counts images, and is called so */
     int64_t skipped;  /* batches skipped since the step before; 0: left out */
     const char *more; /* further fields as JSON text, ", \"moe\": {...}", or NULL */

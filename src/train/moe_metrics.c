@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The load of experts, from named results of the step and from what the exchanges counted.
 //
-// "moe.load.L" and its companions (model/moe.h) are sums over the step, whole on every rank. Rows
-// and rounds are the executor's (run/exec_experts.h), and cumulative: a step is the difference to
-// the step before. Each rank sends three numbers to all once a step.
+// "moe.load.L" and its companions (model/moe.h) are sums over the step, whole on every rank that
+// has the layer; ranks of a pipeline that have not are told. Rows and rounds are the executor's
+// (run/exec_experts.h), and cumulative: a step is the difference to the step before. Each rank
+// sends three numbers to all once a step.
 //
 // Time lost to the hottest rank. In a run of an exchange the ranks compute on as many rows as
 // reached them and then wait for the one with most. It has rows_most - rows_all / ranks more than
@@ -23,7 +24,10 @@
 
 typedef struct layer {
     int number;
-    gw_vid load, aux, z, dropped;
+    const gw_ranks_entry *load, *aux, *z, *dropped; /* NULL: there is none */
+    double *loads;                                  /* [experts], this step's */
+    int64_t experts;
+    double sums[3]; /* aux, z, dropped */
 } layer;
 
 typedef struct exchanged {
@@ -34,7 +38,7 @@ typedef struct exchanged {
 
 /* What a rank tells the others. */
 typedef struct told {
-    int64_t rows, rounds;
+    int64_t rows, rounds, exchanges;
     double lost_ns; /* by its speed; below 0: it had no rows */
 } told;
 
@@ -42,30 +46,34 @@ struct gw_moe_metrics {
     gw_arena mem;
     const gw_exec *x;
     gw_comm *comm;
+    gw_ranks_table own;
+    const gw_ranks_table *all;
     double units;
     int ranks;
+    bool exchanges; /* some rank's experts are cut over ranks */
     layer *layers;
     int nlayers;
     exchanged *ops;
     int nops;
-    told *all; /* [ranks] */
+    told *all_told; /* [ranks] */
     gw_str text;
 };
 
 /* ---- finding them ---- */
 
-static gw_vid companion(const gw_exec *x, const char *what, int number) {
+static const gw_ranks_entry *companion(const gw_moe_metrics *m, const char *what, int number) {
     char name[48];
     snprintf(name, sizeof name, "moe.%s.%d", what, number);
-    return gw_exec_find(x, name);
+    return gw_ranks_find(m->all, name);
 }
 
-static void add_layer(gw_moe_metrics *m, gw_vid load, int number) {
+static void add_layer(gw_moe_metrics *m, const gw_ranks_entry *load, int number) {
     layer *l = &m->layers[m->nlayers++];
-    *l = (layer){.number = number, .load = load};
-    l->aux = companion(m->x, "aux", number);
-    l->z = companion(m->x, "z", number);
-    l->dropped = companion(m->x, "dropped", number);
+    *l = (layer){.number = number, .load = load, .experts = gw_type_elems(&load->type)};
+    l->loads = gw_arena_new(&m->mem, double, l->experts + 1);
+    l->aux = companion(m, "aux", number);
+    l->z = companion(m, "z", number);
+    l->dropped = companion(m, "dropped", number);
 }
 
 static int by_number(const void *a, const void *b) {
@@ -75,16 +83,11 @@ static int by_number(const void *a, const void *b) {
 
 static void find_layers(gw_moe_metrics *m) {
     static const char prefix[] = "moe.load.";
-    const gw_graph *g = gw_exec_graph(m->x);
-    int64_t count = 0;
-    for (int pass = 0; pass < 2; pass++) {
-        if (pass == 1) m->layers = gw_arena_new(&m->mem, layer, count + 1);
-        for (int64_t v = 0; v < g->values.count; v++) {
-            const char *name = gw_graph_str(g, g->values.items[v].name);
-            if (strncmp(name, prefix, sizeof prefix - 1) != 0) continue;
-            if (pass == 1) add_layer(m, (gw_vid)v, (int)strtol(name + sizeof prefix - 1, NULL, 10));
-            count++;
-        }
+    m->layers = gw_arena_new(&m->mem, layer, m->all->n + 1);
+    for (int i = 0; i < m->all->n; i++) {
+        const gw_ranks_entry *e = &m->all->items[i];
+        if (strncmp(e->name, prefix, sizeof prefix - 1) == 0)
+            add_layer(m, e, (int)strtol(e->name + sizeof prefix - 1, NULL, 10));
     }
     if (m->nlayers > 1) qsort(m->layers, (size_t)m->nlayers, sizeof *m->layers, by_number);
 }
@@ -102,10 +105,14 @@ static void find_exchanges(gw_moe_metrics *m) {
     }
 }
 
-gw_moe_metrics *gw_moe_metrics_new(const gw_exec *x, gw_comm *comm, double units) {
+gw_moe_metrics *gw_moe_metrics_new(const gw_exec *x, gw_comm *comm, const gw_ranks_table *all,
+                                   double units) {
     gw_moe_metrics *m = gw_mem_zalloc(sizeof *m);
     m->x = x;
     m->comm = comm;
+    m->all = all ? all : &m->own;
+    if (!all) /* of one program, which asks nobody */
+        (void)!gw_ranks_list(NULL, gw_exec_graph(x), &m->mem, &m->own, NULL);
     m->units = units > 0 ? units : 1;
     m->ranks = comm ? gw_comm_size(comm) : 1;
     find_layers(m);
@@ -114,7 +121,7 @@ gw_moe_metrics *gw_moe_metrics_new(const gw_exec *x, gw_comm *comm, double units
         return NULL;
     }
     find_exchanges(m);
-    m->all = gw_arena_new(&m->mem, told, m->ranks + 1);
+    m->all_told = gw_arena_new(&m->mem, told, m->ranks + 1);
     return m;
 }
 
@@ -128,7 +135,7 @@ void gw_moe_metrics_free(gw_moe_metrics *m) {
 /* ---- a step ---- */
 
 static told look(gw_moe_metrics *m) {
-    told t = {0};
+    told t = {.exchanges = m->nops};
     int64_t with_rows = 0;
     for (int i = 0; i < m->nops; i++) {
         exchanged *e = &m->ops[i];
@@ -147,9 +154,31 @@ static told look(gw_moe_metrics *m) {
     return t;
 }
 
-static double scalar(const gw_moe_metrics *m, gw_vid v) {
-    gw_tensor t = gw_exec_tensor(m->x, v);
-    return t.dtype == GW_F64 ? *(const double *)t.data : (double)*(const float *)t.data;
+static double element(const gw_tensor *t, int64_t i) {
+    return t->dtype == GW_F64 ? ((const double *)t->data)[i] : (double)((const float *)t->data)[i];
+}
+
+/* Elements of a result here; of one that another stage has nothing, as a term of a sum. */
+static void read_here(const gw_moe_metrics *m, const gw_ranks_entry *e, double *out) {
+    if (!e) return;
+    int64_t n = gw_type_elems(&e->type);
+    bool has = e->value != GW_NONE &&
+               (m->all->stages == 1 || !m->comm ||
+                gw_ranks_counts_from(m->all->mesh, e->type.psum, e->home, gw_comm_rank(m->comm)));
+    for (int64_t i = 0; i < n; i++) out[i] = 0;
+    if (!has) return;
+    gw_tensor t = gw_exec_tensor(m->x, e->value);
+    for (int64_t i = 0; i < n; i++) out[i] = element(&t, i);
+}
+
+static gw_status read_layer(gw_moe_metrics *m, layer *l, gw_diags *dg) {
+    read_here(m, l->load, l->loads);
+    read_here(m, l->aux, &l->sums[0]);
+    read_here(m, l->z, &l->sums[1]);
+    read_here(m, l->dropped, &l->sums[2]);
+    if (!m->comm || m->all->stages == 1) return GW_OK;
+    GW_TRY(gw_ranks_add_f64(m->comm, l->loads, l->experts, "loads of experts", dg));
+    return gw_ranks_add_f64(m->comm, l->sums, 3, "losses of experts", dg);
 }
 
 static void put_number(gw_str *s, const char *key, double x) {
@@ -160,22 +189,20 @@ static void put_number(gw_str *s, const char *key, double x) {
 }
 
 static void put_layer(gw_moe_metrics *m, const layer *l) {
-    gw_tensor t = gw_exec_tensor(m->x, l->load);
-    const float *load = t.data;
     double sum = 0, most = 0;
-    for (int64_t e = 0; e < t.elems; e++) {
-        sum += (double)load[e];
-        most = fmax(most, (double)load[e]);
+    for (int64_t e = 0; e < l->experts; e++) {
+        sum += l->loads[e];
+        most = fmax(most, l->loads[e]);
     }
     gw_str_printf(&m->text, "%s{\"layer\": %d, \"share\": [", l == m->layers ? "" : ", ",
                   l->number);
-    for (int64_t e = 0; e < t.elems; e++)
-        gw_str_printf(&m->text, e ? ", %.4g" : "%.4g", sum > 0 ? (double)load[e] / sum : 0);
+    for (int64_t e = 0; e < l->experts; e++)
+        gw_str_printf(&m->text, e ? ", %.4g" : "%.4g", sum > 0 ? l->loads[e] / sum : 0);
     gw_str_add(&m->text, "]");
-    put_number(&m->text, "max_over_mean", sum > 0 ? most * (double)t.elems / sum : (double)NAN);
-    if (l->dropped != GW_NONE) put_number(&m->text, "dropped", scalar(m, l->dropped));
-    if (l->aux != GW_NONE) put_number(&m->text, "aux", scalar(m, l->aux) / m->units);
-    if (l->z != GW_NONE) put_number(&m->text, "z", scalar(m, l->z) / m->units);
+    put_number(&m->text, "max_over_mean", sum > 0 ? most * (double)l->experts / sum : (double)NAN);
+    if (l->dropped) put_number(&m->text, "dropped", l->sums[2]);
+    if (l->aux) put_number(&m->text, "aux", l->sums[0] / m->units);
+    if (l->z) put_number(&m->text, "z", l->sums[1] / m->units);
     gw_str_add(&m->text, "}");
 }
 
@@ -184,12 +211,12 @@ static void put_ranks(gw_moe_metrics *m) {
     int n = 0;
     gw_str_add(&m->text, ", \"rank_rows\": [");
     for (int r = 0; r < m->ranks; r++) {
-        gw_str_printf(&m->text, r ? ", %" PRId64 : "%" PRId64, m->all[r].rows);
-        if (m->all[r].lost_ns >= 0) lost += m->all[r].lost_ns, n++;
+        gw_str_printf(&m->text, r ? ", %" PRId64 : "%" PRId64, m->all_told[r].rows);
+        if (m->all_told[r].lost_ns >= 0) lost += m->all_told[r].lost_ns, n++;
     }
     gw_str_add(&m->text, "], \"rank_rounds\": [");
     for (int r = 0; r < m->ranks; r++)
-        gw_str_printf(&m->text, r ? ", %" PRId64 : "%" PRId64, m->all[r].rounds);
+        gw_str_printf(&m->text, r ? ", %" PRId64 : "%" PRId64, m->all_told[r].rounds);
     gw_str_add(&m->text, "]");
     put_number(&m->text, "hottest_rank_s", n ? lost / n * 1e-9 : 0);
 }
@@ -198,14 +225,18 @@ gw_status gw_moe_metrics_take(gw_moe_metrics *m, const char **more, gw_diags *dg
     *more = "";
     if (!m) return GW_OK;
     told mine = look(m);
-    m->all[0] = mine;
-    if (m->comm && m->nops > 0)
-        GW_TRY(gw_comm_all_gather(m->comm, &mine, sizeof mine, m->all, "loads of experts", dg));
+    m->all_told[0] = mine;
+    if (m->comm && (m->nops > 0 || m->all->stages > 1))
+        GW_TRY(
+            gw_comm_all_gather(m->comm, &mine, sizeof mine, m->all_told, "loads of experts", dg));
+    m->exchanges = false;
+    for (int r = 0; r < m->ranks; r++) m->exchanges = m->exchanges || m->all_told[r].exchanges > 0;
+    for (int i = 0; i < m->nlayers; i++) GW_TRY(read_layer(m, &m->layers[i], dg));
     gw_str_clear(&m->text);
     gw_str_add(&m->text, ", \"moe\": {\"layers\": [");
     for (int i = 0; i < m->nlayers; i++) put_layer(m, &m->layers[i]);
     gw_str_add(&m->text, "]");
-    if (m->nops > 0) put_ranks(m);
+    if (m->exchanges) put_ranks(m);
     gw_str_add(&m->text, "}");
     *more = gw_str_c(&m->text);
     return GW_OK;

@@ -3,16 +3,19 @@
 #ifndef GW_TRAIN_MOE_METRICS_H
 #define GW_TRAIN_MOE_METRICS_H
 
-#include "base/diag.h" /* gw_status, gw_diags */
-#include "comm/comm.h" /* gw_comm */
-#include "run/exec.h"  /* gw_exec */
+#include "base/diag.h"   /* gw_status, gw_diags */
+#include "comm/comm.h"   /* gw_comm */
+#include "run/exec.h"    /* gw_exec */
+#include "train/ranks.h" /* gw_ranks_table */
 
 typedef struct gw_moe_metrics gw_moe_metrics;
 
-/* Looks for layers of experts in a training program: NULL when it has none. `comm` as the
+/* Looks for layers of experts in a training program, of a pipeline in those of all ranks, which
+ * `all` lists; NULL when there are none. `all` is borrowed; NULL: x has everything. `comm` as the
  * executor's. `units`: what auxiliary losses are means over, of a step (its sequences, or its
  * global micro-batches). */
-gw_moe_metrics *gw_moe_metrics_new(const gw_exec *x, gw_comm *comm, double units);
+gw_moe_metrics *gw_moe_metrics_new(const gw_exec *x, gw_comm *comm, const gw_ranks_table *all,
+                                   double units);
 void gw_moe_metrics_free(gw_moe_metrics *m);
 
 /* After a step (POST has run, its results are still there): on every rank. *more becomes the text

@@ -113,6 +113,9 @@ static void compare_ranks(gw_report_facts *f, const gw_session *s) {
         const gw_session_rank *x = &s->ranks[r];
         f->planned_rows += x->planned_rows[0];
         f->sent_rows += x->sent_rows[0];
+        f->planned_on += x->planned_on;
+        f->sent_on += x->sent_on;
+        if (x->sent_on != x->planned_on) f->sent_as_planned = false;
         for (int k = 0; k < 2; k++)
             if (x->sent[k] - x->sent_rows[k] != x->planned[k] - x->planned_rows[k])
                 f->sent_as_planned = false;
@@ -224,6 +227,10 @@ static json_t *rank_json(const gw_session_rank *r, int number) {
         set_int(o, "planned_expert_rows_bytes", r->planned_rows[0]);
         set_int(o, "expert_rows_bytes", r->sent_rows[0]);
     }
+    if (r->planned_on != 0 || r->sent_on != 0) {
+        set_int(o, "planned_stage_messages_bytes", r->planned_on);
+        set_int(o, "stage_messages_bytes", r->sent_on);
+    }
     set_real(o, "comm_s", (double)r->comm_ns * 1e-9);
     set_real(o, "comm_wait_s", (double)r->comm_wait_ns * 1e-9);
     return o;
@@ -291,6 +298,7 @@ json_t *gw_report_summary_json(const gw_report_facts *f) {
     set_copies(planned, &f->planned_copies);
     set_copies(measured, &f->measured_copies);
     if (f->ranks > 1) set_ranks(o, f, planned, measured);
+    if (f->pipeline) json_object_set_new(o, "pipeline", gw_pipeline_json(f->pipeline));
     json_object_set_new(o, "planned", planned);
     json_object_set_new(o, "measured", measured);
     set_real(o, "peak_flops", f->peak_flops);
@@ -373,6 +381,9 @@ static void print_ranks(const gw_report_facts *f, FILE *out) {
     fprintf(out, "bytes sent%s, payload and moved: %s\n", rows ? " but for rows of experts" : "",
             f->sent_as_planned ? "equal to the plan on every rank"
                                : "NOT those of the plan on every rank (summary.json: by_rank)");
+    if (f->pipeline)
+        fprintf(out, "messages between stages, of all ranks and steps: %s planned, %s sent\n",
+                gw_fmt_bytes(lo, f->planned_on), gw_fmt_bytes(hi, f->sent_on));
     if (rows)
         fprintf(out,
                 "rows of experts, payload of all ranks and steps: %s planned at even load, %s sent "
@@ -406,5 +417,6 @@ void gw_report_table(const gw_report_facts *f, FILE *out) {
                 f->images ? "images" : "tokens", f->mfu * 100, gw_fmt_si(peak, f->peak_flops),
                 f->peak_source);
     }
+    if (f->pipeline) gw_pipeline_print(f->pipeline, out);
     gw_arena_release(&a);
 }

@@ -7,9 +7,10 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#include "plan/ledger.h"   /* gw_ledger */
-#include "train/metrics.h" /* gw_history */
-#include "train/session.h" /* gw_session */
+#include "plan/ledger.h"    /* gw_ledger */
+#include "train/pipeline.h" /* gw_pipeline */
+#include "train/metrics.h"  /* gw_history */
+#include "train/session.h"  /* gw_session */
 
 /* What is sent: kinds of collectives, and rows of experts, whose bytes the load decides. */
 enum { GW_REPORT_ROWS = GW_COLL_KIND_COUNT, GW_REPORT_WIRES };
@@ -53,6 +54,8 @@ typedef struct gw_report_facts {
      */
     int ranks;
     const gw_session_rank *rank; /* [ranks]; NULL before the ranks have met */
+    int64_t planned_on, sent_on; /* to other stages, of all ranks and steps */
+    const gw_pipeline *pipeline; /* NULL: there is none */
     gw_report_wire wire[GW_REPORT_WIRES];
     double comm_s, comm_wait_s; /* of rank 0's step, mean; NaN without */
     bool sent_as_planned;       /* on every rank, payload and moved, to the byte; without rows */
@@ -84,10 +87,14 @@ void gw_report_table(const gw_report_facts *f, FILE *out);
 
 /* The plan's ledger of the session's programs; release it. */
 void gw_report_ledger(const gw_session *s, gw_ledger *l);
-/* plan.json: what `gradwright plan --json` prints. */
+/* plan.json: what `gradwright plan --json` prints; on rank 0. Of a pipeline it compiles the
+ * programs of all its ranks. */
 GW_WARN_UNUSED gw_status gw_report_plan(const gw_session *s, const char *path, gw_diags *dg);
 /* trace.json: the last few steps, op by op, for Perfetto. */
 GW_WARN_UNUSED gw_status gw_report_trace(const gw_session *s, const char *path, gw_diags *dg);
+/* The actions of all stages in the latest step, likewise; on rank 0. */
+GW_WARN_UNUSED gw_status gw_report_trace_pipeline(const gw_pipeline *p, const char *path,
+                                                  gw_diags *dg);
 /* report.html: one page, self-contained. */
 GW_WARN_UNUSED gw_status gw_report_html(const gw_session *s, const gw_report_facts *f,
                                         const gw_history *h, const char *path, gw_diags *dg);

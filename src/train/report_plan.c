@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The plan of the programs that run: the ledger of src/plan, read off the executors' own graphs, so
 // that what a run directory calls planned is what `gradwright plan` prints for the same run file.
-#include "file/json.h" /* gw_json_write_file */
+// Of a pipeline rank 0 compiles the programs of the other ranks once more, to have all ledgers side
+// by side.
+#include "file/json.h"     /* gw_json_write_file */
+#include "plan/pipeplan.h" /* gw_pipeplan */
 #include "train/report.h"
 
 void gw_report_ledger(const gw_session *s, gw_ledger *l) {
@@ -17,12 +20,70 @@ void gw_report_ledger(const gw_session *s, gw_ledger *l) {
     gw_ledger_init(l, &in);
 }
 
-gw_status gw_report_plan(const gw_session *s, const char *path, gw_diags *dg) {
-    gw_ledger l;
-    gw_report_ledger(s, &l);
-    json_t *o = gw_plan_json(&l);
+/* The ledger of another rank of the pipeline, by compiling what it compiles. */
+static gw_status other_ledger(const gw_session *s, int rank, const gw_ledger *first, gw_ledger *l,
+                              gw_diags *dg) {
+    gw_setup one = s->setup;
+    gw_graph step, valid;
+    gw_compile_report report = {0};
+    bool validates = s->valid.x != NULL;
+    one.stage_rank = rank;
+    GW_TRY(gw_setup_program(&one, true, NULL, &step, &report, dg));
+    if (validates) {
+        gw_status st = gw_setup_program(&one, false, NULL, &valid, NULL, dg);
+        if (st != GW_OK) gw_graph_release(&step);
+        GW_TRY(st);
+    }
+    gw_ledger_input in = {.program = &step,
+                          .report = &report,
+                          .valid = validates ? &valid : NULL,
+                          .model = &s->setup.model,
+                          .machine = &s->setup.machine,
+                          .comm = &s->setup.facts.comm,
+                          .first = first,
+                          .fixed = {.data_bytes = first->fixed.data_bytes}};
+    gw_ledger_init(l, &in);
+    gw_graph_release(&step);
+    if (validates) gw_graph_release(&valid);
+    return GW_OK;
+}
+
+static gw_status write_json(const gw_ledger *l, const char *path, gw_diags *dg) {
+    json_t *o = gw_plan_json(l);
     gw_status st = gw_json_write_file(path, o, 2, dg);
     json_decref(o);
-    gw_ledger_release(&l);
+    return st;
+}
+
+/* Of a pipeline: that of the rank with most bytes, with a section about all of them. */
+static gw_status write_pipeline(const gw_session *s, gw_ledger *ranks, const char *path,
+                                gw_diags *dg) {
+    int n = s->setup.schedule->ranks, done = 1;
+    gw_status st = GW_OK;
+    for (; st == GW_OK && done < n; done += st == GW_OK)
+        st = other_ledger(s, done, &ranks[0], &ranks[done], dg);
+    if (st == GW_OK) {
+        gw_pipeplan p;
+        gw_pipeplan_init(&p,
+                         &(gw_pipeplan_input){.ranks = ranks,
+                                              .n = n,
+                                              .schedule = s->setup.schedule,
+                                              .stages = s->report.stages,
+                                              .places = (int)s->rf->layout.message_places,
+                                              .deferred_norm = s->setup.train.optim.deferred_norm});
+        st = write_json(&ranks[p.largest], path, dg);
+        gw_pipeplan_release(&p);
+    }
+    for (int r = 1; r < done; r++) gw_ledger_release(&ranks[r]);
+    return st;
+}
+
+gw_status gw_report_plan(const gw_session *s, const char *path, gw_diags *dg) {
+    int n = s->setup.schedule ? s->setup.schedule->ranks : 1;
+    gw_ledger *ranks = gw_mem_zalloc(sizeof *ranks * (size_t)n);
+    gw_report_ledger(s, &ranks[0]);
+    gw_status st = n > 1 ? write_pipeline(s, ranks, path, dg) : write_json(&ranks[0], path, dg);
+    gw_ledger_release(&ranks[0]);
+    gw_mem_free(ranks);
     return st;
 }

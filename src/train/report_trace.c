@@ -8,11 +8,16 @@
 // algorithm and the bytes this rank sends. Times are those of the host's clock from the beginning
 // of rank 0's first step, so the tracks of ranks of one host can be laid over one another; between
 // hosts, whose clocks differ, each begins at its own.
+//
+// Of a pipeline each rank's file has one more track, its actions, and trace.json has the actions of
+// the latest step of all stages, a process for each rank of the pipeline.
 #include "file/trace.h"  /* gw_trace */
 #include "train/ranks.h" /* gw_ranks_me */
 #include "train/report.h"
 
-enum { HOST_TRACK = GW_STREAM_COUNT };
+#include <stdio.h> /* snprintf */
+
+enum { HOST_TRACK = GW_STREAM_COUNT, ACTION_TRACK };
 
 typedef struct tracer {
     gw_trace *t;
@@ -72,6 +77,72 @@ static gw_status add_event(const tracer *r, const gw_optimes_event *e, gw_diags 
     return gw_trace_add(r->t, &event, dg);
 }
 
+/* ---- a pipeline's actions ---- */
+
+static const char *action_kind(gw_action a) {
+    switch ((gw_act)a.act) {
+    case GW_ACT_F:
+    case GW_ACT_B:
+    case GW_ACT_I:
+    case GW_ACT_W: return "compute";
+    case GW_ACT_SEND_F:
+    case GW_ACT_SEND_B: return "send";
+    case GW_ACT_RECV_F:
+    case GW_ACT_RECV_B: return "receive";
+    case GW_ACT_REDUCE: return "reduce";
+    case GW_ACT_STEP:
+    case GW_ACT_COUNT: break;
+    }
+    return "optimizer";
+}
+
+static gw_status add_action(gw_trace *t, int pid, gw_action a, double ts_us, double dur_us,
+                            gw_diags *dg) {
+    char name[GW_ACTION_TEXT];
+    gw_trace_event event = {.name = gw_action_print(a, name),
+                            .cat = action_kind(a),
+                            .pid = pid,
+                            .tid = ACTION_TRACK,
+                            .ts_us = ts_us,
+                            .dur_us = dur_us,
+                            .bytes = -1,
+                            .flops = -1};
+    return gw_trace_add(t, &event, dg);
+}
+
+static gw_status add_actions(const tracer *r, gw_diags *dg) {
+    gw_optimes_action e;
+    if (r->g->actions.count == 0) return GW_OK;
+    GW_TRY(gw_trace_stream(r->t, r->rank, ACTION_TRACK, "actions", dg));
+    for (int64_t i = 0; gw_optimes_action_at(r->s->times, i, &e); i++)
+        GW_TRY(add_action(r->t, r->rank, r->g->actions.items[e.action],
+                          (double)(e.start_ns - r->base_ns) * 1e-3, (double)e.ns * 1e-3, dg));
+    return GW_OK;
+}
+
+static gw_status add_pipeline(gw_trace *t, const gw_pipeline *p, gw_diags *dg) {
+    for (int r = 0; r < p->schedule->ranks; r++) {
+        char name[40];
+        snprintf(name, sizeof name, "pipeline rank %d", r);
+        GW_TRY(gw_trace_process(t, r, name, dg));
+        GW_TRY(gw_trace_stream(t, r, ACTION_TRACK, "actions", dg));
+    }
+    for (int64_t i = 0; i < p->timeline.n; i++) {
+        const gw_timeline_box *b = &p->timeline.boxes[i];
+        GW_TRY(add_action(t, b->rank, b->action, b->start * 1e6, (b->end - b->start) * 1e6, dg));
+    }
+    return GW_OK;
+}
+
+gw_status gw_report_trace_pipeline(const gw_pipeline *p, const char *path, gw_diags *dg) {
+    gw_trace *t = NULL;
+    GW_TRY(gw_trace_open(path, &t, dg));
+    gw_status st = add_pipeline(t, p, dg);
+    if (st == GW_OK) return gw_trace_close(t, dg);
+    gw_trace_abandon(t);
+    return st;
+}
+
 static gw_status name_tracks(const tracer *r, gw_diags *dg) {
     bool used[GW_STREAM_COUNT] = {[GW_STREAM_COMPUTE] = true};
     char name[32];
@@ -87,7 +158,7 @@ static gw_status add_all(const tracer *r, gw_diags *dg) {
     gw_optimes_event e;
     GW_TRY(name_tracks(r, dg));
     for (int64_t i = 0; gw_optimes_event_at(r->s->times, i, &e); i++) GW_TRY(add_event(r, &e, dg));
-    return GW_OK;
+    return add_actions(r, dg);
 }
 
 /* Where time begins: all ranks call it. */

@@ -96,6 +96,10 @@ typedef struct gw_rf_strings {
     const char *const *items;
     int64_t count;
 } gw_rf_strings;
+typedef struct gw_rf_counts {
+    const int64_t *items;
+    int64_t count; /* 0: auto */
+} gw_rf_counts;
 typedef struct gw_rf_entry {
     const char *name, *value;
 } gw_rf_entry;
@@ -207,9 +211,15 @@ typedef struct gw_rf_precision {
     int64_t loss_scale_window; /* good steps before a dynamic scale doubles */
 } gw_rf_precision;
 
-/* Ranks are dp x cp x tp. */
+/* Ranks are pp x dp x cp x tp. */
 typedef struct gw_rf_layout {
-    int64_t dp; /* at least 1 after load */
+    int64_t pp;
+    int64_t virtual_stages; /* of a rank; 1 with pp 1 */
+    const char *schedule;   /* a name of sched/schedules.def, or "file:PATH"; NULL with pp 1 */
+    gw_rf_counts stages;    /* layers of each; none: balanced by cost */
+    int64_t message_places;
+    double schedule_memory; /* micro-batches; 0 = auto */
+    int64_t dp;             /* at least 1 after load */
     int64_t tp, cp;
     bool sequence_parallel; /* with tp > 1 */
     int64_t tp_chunks;      /* with sequence_parallel */
@@ -285,7 +295,7 @@ GW_WARN_UNUSED gw_status gw_runfile_parse_for(gw_runfile *rf, const char *name, 
                                               int64_t ranks, gw_diags *dg);
 void gw_runfile_release(gw_runfile *rf);
 
-/* Tells a loaded run file how many ranks there are: layout.dp auto becomes that / (tp x cp), a
+/* Tells a loaded run file how many ranks there are: layout.dp auto becomes that / (pp x tp x cp), a
  * given one must make it up with these, and what hangs on it (batch, replicas) is derived and
  * checked anew. Until this is called auto is what makes the batch add up, or 1. */
 GW_WARN_UNUSED gw_status gw_runfile_set_ranks(gw_runfile *rf, int64_t ranks, gw_diags *dg);
@@ -296,12 +306,15 @@ void gw_runfile_idle_keys(const gw_runfile *rf, gw_str *out);
 /* The same as one line of the log, when there are such keys. */
 void gw_runfile_note_idle(const gw_runfile *rf);
 
-/* Appends what of the layout is beside data parallelism, a comma before each: ", tp 2, cp 4
- * (ring)".
- */
+/* Appends what of the layout is beside data parallelism, a comma before each: ", pp 2 (1f1b), tp 2,
+ * cp 4 (ring)". */
 void gw_runfile_describe_cuts(const gw_runfile *rf, gw_str *out);
-/* The ranks that the layout takes: dp x cp x tp. */
+/* The ranks that the layout takes: pp x dp x cp x tp. */
 int64_t gw_runfile_ranks(const gw_runfile *rf);
+/* Ranks with one coordinate on pp: dp x cp x tp. */
+int64_t gw_runfile_stage_ranks(const gw_runfile *rf);
+/* The path of a schedule given as a file; NULL where it has a name. */
+const char *gw_runfile_schedule_file(const gw_runfile *rf);
 /* Length of sequences in programs: train.seq_len, rounded up to where its cuts are even. */
 int64_t gw_runfile_padded_seq(const gw_runfile *rf);
 /* What of the layout hangs on the model: refuses every contradiction, each with a fix. Called by

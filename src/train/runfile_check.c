@@ -18,6 +18,7 @@
 #include "base/log.h"          /* gw_log_info */
 #include "base/panic.h"        /* GW_ASSERT */
 #include "model/model.h"       /* gw_model_preset, gw_model_defaults */
+#include "sched/sched.h"       /* gw_sched_kind_find */
 #include "train/runfile_key.h" /* gw_rf_keys */
 
 // ------------------------------------------------------------------ conditions of the table
@@ -42,6 +43,12 @@ static bool may_be_other_than(const gw_runfile *rf, gw_rf_family f) {
 /* A net for images? False also when nobody knows. */
 static bool is_of_images(const gw_runfile *rf) {
     return family_known(rf) && gw_runfile_has_images(rf);
+}
+
+/* Is the order of the pipeline looked for, within a memory? */
+static bool is_searched(const gw_runfile *rf) {
+    const gw_sched_kind *k = rf->layout.schedule ? gw_sched_kind_find(rf->layout.schedule) : NULL;
+    return k && k->searches;
 }
 
 #define ALWAYS    true
@@ -75,6 +82,8 @@ static bool is_of_images(const gw_runfile *rf) {
 #define CUTS_TOKENS                                                                                \
     (rf->layout.tp > 1 &&                                                                          \
      (rf->layout.sequence_parallel || !rf->marks[gw_rf_key_find("layout.sequence_parallel")].set))
+#define PIPELINE   (rf->layout.pp > 1)
+#define SEARCHED   (rf->layout.pp > 1 && is_searched(rf))
 #define HYBRID     (rf->layout.cp > 1 && rf->layout.cp_mode == GW_RF_CP_HYBRID)
 #define HAS_STATES (rf->optimizer.name != GW_RF_SGD || rf->optimizer.momentum > 0)
 #define HAS_MASTER (MIXED && rf->precision.master == GW_RF_STORE_FLOAT32)

@@ -57,6 +57,14 @@ static void add_schema_type(const gw_rf_key *k, gw_str *out) {
     case GW_RF_T_LIST:
         gw_str_add(out, "\"type\": \"array\", \"items\": {\"type\": \"string\"}");
         return;
+    case GW_RF_T_COUNTS:
+        gw_str_printf(out,
+                      "\"anyOf\": [{\"const\": \"%s\"}, {\"type\": \"array\", \"items\": "
+                      "{\"type\": \"integer\"",
+                      k->check.word);
+        add_bounds(&k->check, out);
+        gw_str_add(out, "}}]");
+        return;
     case GW_RF_T_MAP:
         gw_str_add(out, "\"type\": \"object\", \"additionalProperties\": {\"type\": \"string\"}");
         return;

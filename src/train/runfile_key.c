@@ -133,15 +133,16 @@ const int gw_rf_nkeys = (int)GW_COUNT(gw_rf_keys);
 const int gw_rf_ngroups = (int)GW_COUNT(gw_rf_groups);
 
 /* The field's C type is the one that TYPE says. */
-#define IS_BOOL(x)  _Generic((x), bool : 1, default : 0)
-#define IS_INT(x)   _Generic((x), int64_t : 1, default : 0)
-#define IS_BYTES(x) IS_INT(x)
-#define IS_REAL(x)  _Generic((x), double : 1, default : 0)
-#define IS_TEXT(x)  _Generic((x), const char * : 1, default : 0)
-#define IS_LIST(x)  _Generic((x), gw_rf_strings : 1, default : 0)
-#define IS_PAIR(x)  _Generic((x), gw_rf_pair : 1, default : 0)
-#define IS_MAP(x)   _Generic((x), gw_rf_map : 1, default : 0)
-#define IS_ENUM(x)  (sizeof(x) == sizeof(int) && !IS_BOOL(x))
+#define IS_BOOL(x)   _Generic((x), bool : 1, default : 0)
+#define IS_INT(x)    _Generic((x), int64_t : 1, default : 0)
+#define IS_BYTES(x)  IS_INT(x)
+#define IS_REAL(x)   _Generic((x), double : 1, default : 0)
+#define IS_TEXT(x)   _Generic((x), const char * : 1, default : 0)
+#define IS_LIST(x)   _Generic((x), gw_rf_strings : 1, default : 0)
+#define IS_PAIR(x)   _Generic((x), gw_rf_pair : 1, default : 0)
+#define IS_MAP(x)    _Generic((x), gw_rf_map : 1, default : 0)
+#define IS_COUNTS(x) _Generic((x), gw_rf_counts : 1, default : 0)
+#define IS_ENUM(x)   (sizeof(x) == sizeof(int) && !IS_BOOL(x))
 #define GW_GROUP(path, meaning)
 #define GW_KEY(field, TYPE, fallback, check, unit, when, only, meaning)                            \
     _Static_assert(IS_##TYPE(((gw_runfile *)0)->field), "type of " #field);

@@ -13,14 +13,15 @@
 
 typedef enum gw_rf_type {
     GW_RF_T_BOOL,
-    GW_RF_T_INT,   /* int64_t */
-    GW_RF_T_REAL,  /* double */
-    GW_RF_T_TEXT,  /* const char *, NULL when not given */
-    GW_RF_T_ENUM,  /* a C enum, written as a name */
-    GW_RF_T_BYTES, /* int64_t; "64MB" or a number */
-    GW_RF_T_LIST,  /* gw_rf_strings */
-    GW_RF_T_PAIR,  /* gw_rf_pair */
-    GW_RF_T_MAP,   /* gw_rf_map */
+    GW_RF_T_INT,    /* int64_t */
+    GW_RF_T_REAL,   /* double */
+    GW_RF_T_TEXT,   /* const char *, NULL when not given */
+    GW_RF_T_ENUM,   /* a C enum, written as a name */
+    GW_RF_T_BYTES,  /* int64_t; "64MB" or a number */
+    GW_RF_T_LIST,   /* gw_rf_strings */
+    GW_RF_T_PAIR,   /* gw_rf_pair */
+    GW_RF_T_MAP,    /* gw_rf_map */
+    GW_RF_T_COUNTS, /* gw_rf_counts: the word, or a list of integers */
 } gw_rf_type;
 
 /* A value of an enumerated key. Several names may have one value: the first is printed. */
@@ -85,6 +86,11 @@ bool gw_rf_effective(const gw_runfile *rf, int key);
 void gw_rf_derive_and_check(gw_runfile *rf, gw_diags *dg);
 /* The part of it that settles how many ranks do what (runfile_layout.c). Ranks: 0 = not known. */
 void gw_rf_check_ranks(gw_runfile *rf, int64_t ranks, gw_diags *dg);
+/* The stages of a pipeline: derives what was not given, reads a schedule that is a file, and
+ * reports every contradiction (runfile_pipeline.c). */
+void gw_rf_check_pipeline(gw_runfile *rf, gw_diags *dg);
+/* What of it hangs on the model's number of layers. */
+void gw_rf_check_stages(const gw_runfile *rf, int64_t layers, gw_diags *dg);
 /* What of the layout the run file alone can tell, the model included where that is given by it. */
 void gw_rf_check_layout(gw_runfile *rf, gw_diags *dg);
 

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // How many ranks do what, and whether that is a layout.
 //
-// Ranks are a product: dp x cp x tp. One factor, dp, may be left to be what remains. Everything
-// else of the batch hangs on dp, so it is settled first, and a product that is not that of the
-// ranks is the one mistake of which nothing further follows.
+// Ranks are a product: pp x dp x cp x tp. One factor, dp, may be left to be what remains.
+// Everything else of the batch hangs on dp, so it is settled first, and a product that is not that
+// of the ranks is the one mistake of which nothing further follows.
 //
 // The rest are contradictions that any order may find: all of them are reported, each with what to
 // write instead. Most can be told from the run file; those that need the model's sizes and the
 // names of its parameters are asked as soon as these are known, which for a family or a preset is
-// while the run file is read, and for a model directory when it has been.
+// while the run file is read, and for a model directory when it has been. Stages and schedules of a
+// pipeline are runfile_pipeline.c's.
 #include <string.h> /* strlen */
 
 #include "base/panic.h"        /* GW_ASSERT */
@@ -28,7 +29,13 @@ static bool given_well(const gw_runfile *rf, const char *key) {
     return mark(rf, key)->set && !mark(rf, key)->bad;
 }
 
-static int64_t model_ranks(const gw_runfile *rf) { return rf->layout.tp * rf->layout.cp; }
+static int64_t model_ranks(const gw_runfile *rf) {
+    return rf->layout.pp * rf->layout.tp * rf->layout.cp;
+}
+
+int64_t gw_runfile_stage_ranks(const gw_runfile *rf) {
+    return rf->layout.dp * rf->layout.tp * rf->layout.cp;
+}
 
 int64_t gw_runfile_ranks(const gw_runfile *rf) { return rf->layout.dp * model_ranks(rf); }
 
@@ -40,6 +47,10 @@ int64_t gw_runfile_padded_seq(const gw_runfile *rf) {
 
 void gw_runfile_describe_cuts(const gw_runfile *rf, gw_str *out) {
     const gw_rf_layout *l = &rf->layout;
+    if (l->pp > 1) gw_str_printf(out, ", pp %lld (%s", LL(l->pp), l->schedule);
+    if (l->pp > 1 && l->virtual_stages > 1)
+        gw_str_printf(out, ", %lld stages a rank", LL(l->virtual_stages));
+    if (l->pp > 1) gw_str_add(out, ")");
     if (l->tp > 1)
         gw_str_printf(out, ", tp %lld%s", LL(l->tp),
                       l->sequence_parallel ? " with sequence parallelism" : "");
@@ -66,15 +77,16 @@ static int64_t guess_dp(const gw_runfile *rf) {
 
 static void mark_bad(gw_runfile *rf, const char *key) { rf->marks[gw_rf_key_find(key)].bad = true; }
 
-/* The key to blame for tp x cp. */
+/* The key to blame for pp x cp x tp. */
 static const char *key_of_model_ranks(const gw_runfile *rf) {
-    return rf->layout.tp > 1 ? "layout.tp" : "layout.cp";
+    return rf->layout.tp > 1 ? "layout.tp" : rf->layout.cp > 1 ? "layout.cp" : "layout.pp";
 }
 
 /* "layout.dp 2 x layout.tp 4": the factors that are not 1. */
 static void add_product(const gw_runfile *rf, bool with_dp, gw_str *out) {
     const gw_rf_layout *l = &rf->layout;
-    if (with_dp) gw_str_printf(out, "layout.dp %lld", LL(l->dp));
+    if (l->pp > 1) gw_str_printf(out, "layout.pp %lld", LL(l->pp));
+    if (with_dp) gw_str_printf(out, "%slayout.dp %lld", out->len ? " x " : "", LL(l->dp));
     if (l->cp > 1) gw_str_printf(out, "%slayout.cp %lld", out->len ? " x " : "", LL(l->cp));
     if (l->tp > 1) gw_str_printf(out, "%slayout.tp %lld", out->len ? " x " : "", LL(l->tp));
 }
@@ -86,7 +98,8 @@ static void take_rest(gw_runfile *rf, int64_t ranks, gw_diags *dg) {
     if (ranks % each == 0) return;
     gw_str product = {0};
     add_product(rf, false, &product);
-    if (rf->layout.tp > 1 && rf->layout.cp > 1) gw_str_printf(&product, " = %lld", LL(each));
+    if ((rf->layout.tp > 1) + (rf->layout.cp > 1) + (rf->layout.pp > 1) > 1)
+        gw_str_printf(&product, " = %lld", LL(each));
     const char *key = key_of_model_ranks(rf);
     gw_diag *g =
         gw_runfile_error(rf, dg, key, "config-layout", "%s does not divide the %lld rank%s",
@@ -133,6 +146,7 @@ static void check_replicas(const gw_runfile *rf, gw_diags *dg) {
 
 void gw_rf_check_ranks(gw_runfile *rf, int64_t ranks, gw_diags *dg) {
     gw_rf_layout *l = &rf->layout;
+    if (is_bad(rf, "layout.pp")) l->pp = 1;
     if (is_bad(rf, "layout.tp")) l->tp = 1;
     if (is_bad(rf, "layout.cp")) l->cp = 1;
     if (!mark(rf, "layout.sequence_parallel")->set) l->sequence_parallel = l->tp > 1;
@@ -194,13 +208,13 @@ static void check_expert_ranks(const gw_runfile *rf, gw_diags *dg) {
 }
 
 static void check_images(const gw_runfile *rf, gw_diags *dg) {
-    static const char *const keys[] = {"layout.tp", "layout.cp"};
-    const int64_t degrees[] = {rf->layout.tp, rf->layout.cp};
+    static const char *const keys[] = {"layout.pp", "layout.tp", "layout.cp"};
+    const int64_t degrees[] = {rf->layout.pp, rf->layout.tp, rf->layout.cp};
     for (size_t i = 0; i < GW_COUNT(keys); i++) {
         if (degrees[i] == 1 || is_bad(rf, keys[i])) continue;
         gw_diag *g = gw_runfile_error(rf, dg, keys[i], "config-layout",
                                       "%s is %lld, and the model is a net for images: it has no "
-                                      "heads or sequences to cut",
+                                      "layers, heads or sequences to cut",
                                       keys[i], LL(degrees[i]));
         gw_diag_hint(dg, g, "write %s: 1, and let layout.dp have the ranks", keys[i]);
     }
@@ -327,6 +341,7 @@ gw_status gw_runfile_check_placement(const gw_runfile *rf, const gw_model *m, gw
     check_heads(rf, m, dg);
     check_experts(rf, m, dg);
     check_length(rf, m, dg);
+    gw_rf_check_stages(rf, m->layers, dg);
     if (!is_bad(rf, "layout.shard")) check_rules(rf, m, dg);
     return dg->nerrors > before ? GW_ERR_CONFIG : GW_OK;
 }
@@ -334,7 +349,7 @@ gw_status gw_runfile_check_placement(const gw_runfile *rf, const gw_model *m, gw
 // ------------------------------------------------------------------ all of it
 
 static bool is_plain(const gw_runfile *rf) {
-    return rf->layout.tp == 1 && rf->layout.cp == 1 && rf->layout.ep == 1;
+    return rf->layout.pp == 1 && rf->layout.tp == 1 && rf->layout.cp == 1 && rf->layout.ep == 1;
 }
 
 /* Any key of the model, or of its lengths, that is bad: its sizes are not to be relied on. */
@@ -346,6 +361,7 @@ static bool sizes_are_bad(const gw_runfile *rf) {
 }
 
 void gw_rf_check_layout(gw_runfile *rf, gw_diags *dg) {
+    gw_rf_check_pipeline(rf, dg);
     if (is_plain(rf)) return;
     bool images = gw_runfile_has_images(rf);
     if (images) check_images(rf, dg);

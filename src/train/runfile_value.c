@@ -36,6 +36,7 @@ static const char *type_noun(gw_rf_type t) {
     case GW_RF_T_LIST: return "a list of names such as [a, b]";
     case GW_RF_T_PAIR: return "two numbers such as [0.9, 0.95]";
     case GW_RF_T_MAP: return "a map of names to texts such as {a: b}";
+    case GW_RF_T_COUNTS: return "a list of integers such as [3, 4, 4, 3]";
     }
     return "";
 }
@@ -44,7 +45,7 @@ void gw_rf_describe(const gw_rf_key *k, gw_str *out) {
     if (k->check.word) gw_str_printf(out, "%s or ", k->check.word);
     gw_str_add(out, type_noun(k->type));
     if (k->type == GW_RF_T_ENUM) add_names(k->check.names, ", ", out);
-    if (!k->check.bounded || k->type == GW_RF_T_BYTES) return;
+    if (!k->check.bounded || k->type == GW_RF_T_BYTES || k->type == GW_RF_T_COUNTS) return;
     if (k->check.hi >= 1e12) { /* a bound that only keeps arithmetic safe is not worth a word */
         gw_str_add(out, k->check.lo_open ? " above " : " of at least ");
         add_number(out, k->check.lo);
@@ -283,6 +284,26 @@ static bool store_list(const ctx *c, gw_rf_strings *field) {
     return ok;
 }
 
+static bool store_counts(const ctx *c, gw_rf_counts *field) {
+    *field = (gw_rf_counts){NULL, 0};
+    if (is_word(c)) return true;
+    if (c->n->kind != GW_YAML_LIST || c->n->count == 0) return wrong_type(c);
+    int64_t *items = gw_arena_new(&c->rf->arena, int64_t, c->n->count);
+    int64_t count = 0;
+    bool ok = true;
+    for (const gw_yaml_child *i = c->n->first; i; i = i->next) {
+        ctx item = item_ctx(c, i);
+        int64_t v = 0;
+        if (i->value->kind != GW_YAML_SCALAR || gw_yaml_scalar_type(i->value) != GW_YAML_INT)
+            ok = wrong_type(&item);
+        else if (!gw_yaml_int(i->value->text, &v) || !in_range(&c->k->check, (double)v))
+            ok = out_of_range(&item, i->value->text);
+        items[count++] = v;
+    }
+    if (ok) *field = (gw_rf_counts){items, count};
+    return ok;
+}
+
 static bool store_pair(const ctx *c, gw_rf_pair *field) {
     if (c->n->kind != GW_YAML_LIST || c->n->count != 2) return wrong_type(c);
     ctx a = item_ctx(c, c->n->first), b = item_ctx(c, c->n->first->next);
@@ -337,6 +358,7 @@ bool gw_rf_store_value(gw_runfile *rf, const gw_rf_key *k, const gw_yaml_node *n
     case GW_RF_T_LIST: return store_list(&c, field);
     case GW_RF_T_PAIR: return store_pair(&c, field);
     case GW_RF_T_MAP: return store_map(&c, field);
+    case GW_RF_T_COUNTS: return store_counts(&c, field);
     }
     return false;
 }
@@ -401,6 +423,16 @@ static void add_list(gw_str *out, const gw_rf_strings *l, bool json) {
     gw_str_add_char(out, ']');
 }
 
+static void add_counts(gw_str *out, const gw_rf_key *k, const gw_rf_counts *l, bool json) {
+    if (l->count == 0) {
+        gw_str_printf(out, json ? "\"%s\"" : "%s", k->check.word);
+        return;
+    }
+    for (int64_t i = 0; i < l->count; i++)
+        gw_str_printf(out, "%s%lld", i ? ", " : "[", (long long)l->items[i]);
+    gw_str_add_char(out, ']');
+}
+
 static void add_map(gw_str *out, const gw_rf_map *m, bool json) {
     gw_str_add_char(out, '{');
     for (int64_t i = 0; i < m->count; i++) {
@@ -449,6 +481,7 @@ static void add_value(const gw_runfile *rf, const gw_rf_key *k, bool json, gw_st
     case GW_RF_T_LIST: add_list(out, f, json); return;
     case GW_RF_T_PAIR: add_pair(out, *(const gw_rf_pair *)f); return;
     case GW_RF_T_MAP: add_map(out, f, json); return;
+    case GW_RF_T_COUNTS: add_counts(out, k, f, json); return;
     }
 }
 

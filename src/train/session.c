@@ -13,7 +13,9 @@
 // With several ranks every stage ends in an exchange of statuses, so that all go on or none does.
 // Each rank makes, reads or loads the part of a tensor that it holds. A checkpoint is one file as
 // one rank writes it: rank 0 puts tensors together from their parts, one after another, while the
-// others hand their parts over. So a checkpoint does not know by how many ranks it was written.
+// others hand their parts over. So a checkpoint does not know by how many ranks it was written. A
+// rank of a pipeline has the tensors of its stages alone; what the others have it knows by name and
+// type, so that all of them are asked for in one order.
 //
 // For generation and export a program without ops carries the parameters: the same leaves, placed
 // by the same pass, so that everything that works on parameters of an executor works there too.
@@ -21,44 +23,66 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "base/io.h"       /* gw_path_exists */
-#include "base/log.h"      /* gw_log_info */
-#include "base/panic.h"    /* GW_ASSERT */
-#include "base/str.h"      /* gw_str */
-#include "ir/text.h"       /* gw_graph_print */
-#include "ops/ops.h"       /* gw_ops_table */
-#include "run/exec_comm.h" /* gw_exec_traffic */
-#include "run/memory.h"    /* gw_memory_pss */
-#include "train/buffers.h" /* gw_buffers_init */
-#include "train/ranks.h"   /* gw_ranks_gather */
-#include "train/weights.h" /* gw_weights_init */
+#include "base/io.h"          /* gw_path_exists */
+#include "base/log.h"         /* gw_log_info */
+#include "base/panic.h"       /* GW_ASSERT */
+#include "base/str.h"         /* gw_str */
+#include "ir/text.h"          /* gw_graph_print */
+#include "ops/ops.h"          /* gw_ops_table */
+#include "run/exec_channel.h" /* gw_exec_sends_traffic */
+#include "run/exec_comm.h"    /* gw_exec_traffic */
+#include "run/memory.h"       /* gw_memory_pss */
+#include "train/buffers.h"    /* gw_buffers_init */
+#include "train/pipeline.h"   /* gw_pipeline_pace */
+#include "train/ranks.h"      /* gw_ranks_gather */
+#include "train/weights.h"    /* gw_weights_init */
 
 enum { OPENING_LIMIT_S = 1800, SAVING_LIMIT_S = 1800 };
 
-/* Every parameter and state of the executor, as a checkpoint sees it. */
-static void list_tensors(gw_session *s) {
-    const gw_graph *g = gw_exec_graph(s->x);
-    s->tensors = gw_arena_new(&s->mem, gw_ckpt_tensor, g->values.count + 1);
-    s->values = gw_arena_new(&s->mem, gw_vid, g->values.count + 1);
-    for (int64_t v = 0; v < g->values.count; v++) {
-        const gw_value *x = &g->values.items[v];
-        if (x->def != GW_NONE || (x->role != GW_ROLE_PARAM && x->role != GW_ROLE_STATE)) continue;
-        gw_tensor t = gw_exec_tensor(s->x, (gw_vid)v);
-        s->values[s->ntensors] = (gw_vid)v;
-        gw_ckpt_tensor *c = &s->tensors[s->ntensors++];
-        *c = (gw_ckpt_tensor){.name = gw_graph_str(g, x->name),
-                              .dtype = t.dtype,
-                              .ndim = x->type.ndim,
-                              .parts = gw_ranks_have_parts(&x->type) ? &x->type : NULL,
-                              .mesh = &g->mesh,
-                              .rank = gw_exec_rank(s->x),
-                              .data = t.data};
-        for (int i = 0; i < c->ndim; i++) c->dims[i] = x->type.dims[i].size;
-        c->box = gw_box_whole(c->ndim, c->dims);
-        GW_ASSERT(t.data || t.elems == 0);
+/* A parameter or state, as a checkpoint sees it from this rank. */
+static gw_ckpt_tensor tensor_of(const gw_session *s, const gw_ranks_entry *e) {
+    bool here = e->value != GW_NONE;
+    gw_ckpt_tensor c = {.name = e->name,
+                        .dtype = (gw_dtype)e->type.dtype,
+                        .ndim = e->type.ndim,
+                        .parts = gw_ranks_have_parts(&e->type) ? &e->type : NULL,
+                        .mesh = s->table.mesh,
+                        .rank = gw_exec_rank(s->x),
+                        .data = here ? gw_exec_tensor(s->x, e->value).data : NULL,
+                        .home = e->home,
+                        .away = !here};
+    for (int i = 0; i < c.ndim; i++) c.dims[i] = e->type.dims[i].size;
+    c.box = gw_box_whole(c.ndim, c.dims);
+    GW_ASSERT(!here || c.data || gw_exec_tensor(s->x, e->value).elems == 0);
+    return c;
+}
+
+/* A parameter that no stage has would never be trained: a mistake of ours. */
+static void check_params(const gw_session *s) {
+    for (int i = 0; i < s->setup.nparams; i++)
+        if (!gw_ranks_find(&s->table, s->setup.params[i].name))
+            gw_panic("no rank's program has the parameter '%s'", s->setup.params[i].name);
+}
+
+/* Every parameter and state of all ranks, and the results of a step. */
+static gw_status list_tensors(gw_session *s, gw_diags *dg) {
+    GW_TRY(gw_ranks_list(s->comm, gw_exec_graph(s->x), &s->mem, &s->table, dg));
+    s->tensors = gw_arena_new(&s->mem, gw_ckpt_tensor, s->table.n + 1);
+    s->entries = gw_arena_new(&s->mem, const gw_ranks_entry *, s->table.n + 1);
+    for (int i = 0; i < s->table.n; i++) {
+        const gw_ranks_entry *e = &s->table.items[i];
+        if (!e->leaf) continue;
+        s->entries[s->ntensors] = e;
+        s->tensors[s->ntensors++] = tensor_of(s, e);
     }
+    check_params(s);
+    s->loss = gw_ranks_find(&s->table, "loss");
+    s->norm = gw_ranks_find(&s->table, "norm");
+    s->ok = gw_ranks_find(&s->table, "ok");
+    return GW_OK;
 }
 
 static gw_status initial_weights(gw_session *s, gw_diags *dg) {
@@ -171,6 +195,8 @@ static gw_status open_valid(gw_session *s, gw_diags *dg) {
     gw_status st = gw_exec_new(&v->x, &g, &o, dg);
     gw_graph_release(&g);
     GW_TRY(st);
+    GW_TRY(gw_ranks_list(s->comm, gw_exec_graph(v->x), &s->mem, &v->results, dg));
+    v->loss = gw_ranks_find(&v->results, "loss");
     if (gw_session_has_images(s)) {
         gw_session_plan_validation(s);
         return GW_OK;
@@ -207,15 +233,40 @@ static void begin(gw_session *s, gw_runfile *rf, gw_comm *comm) {
     s->resumed = s->saved = -1;
 }
 
-/* The ranks read one run file and compile one program, or none begins. */
+/* What all stages do, as text: the schedule, what stages hold, and the model's whole program before
+ * it is cut. */
+static gw_status plan_text(const gw_session *s, gw_str *text, gw_diags *dg) {
+    gw_graph g;
+    GW_TRY(gw_setup_program(&s->setup, true, "chunk", &g, NULL, dg));
+    gw_schedule_print(s->setup.schedule, text);
+    for (int i = 0; i < s->report.nstages; i++)
+        gw_str_printf(text, "stage %d: layers %d to %d\n", i, s->report.stages[i].first_layer,
+                      s->report.stages[i].first_layer + s->report.stages[i].layers - 1);
+    gw_graph_print(&g, text, false);
+    gw_graph_release(&g);
+    return GW_OK;
+}
+
+static gw_status compare_stages(const gw_session *s, gw_str *text, gw_diags *dg) {
+    gw_str_clear(text);
+    if (!s->setup.schedule) return GW_OK;
+    gw_status st = plan_text(s, text, dg);
+    GW_TRY(gw_exec_agree(s->comm, st, NULL, "compiling the step of all stages", dg));
+    return gw_ranks_same_text(s->comm, "plan of all stages", gw_str_c(text), dg);
+}
+
+/* The ranks read one run file and compile one program, or none begins. Of a pipeline, those of one
+ * stage have one program, and all know one plan. */
 static gw_status compare_plans(const gw_session *s, const gw_graph *g, gw_diags *dg) {
     if (!s->comm) return GW_OK;
     gw_str text = {0};
     gw_runfile_yaml(s->rf, false, &text);
     gw_status st = gw_ranks_same_text(s->comm, "run file", gw_str_c(&text), dg);
+    if (st == GW_OK) st = compare_stages(s, &text, dg);
     gw_str_clear(&text);
     gw_graph_print(g, &text, false);
-    if (st == GW_OK) st = gw_ranks_same_text(s->comm, "program", gw_str_c(&text), dg);
+    if (st == GW_OK)
+        st = gw_ranks_same_text_of(s->comm, s->setup.stage_rank, "program", gw_str_c(&text), dg);
     gw_str_release(&text);
     return st;
 }
@@ -226,12 +277,15 @@ static gw_status agree(const gw_session *s, gw_status st, const char *what, gw_d
 
 static gw_status make_executor(gw_session *s, const gw_graph *g, gw_diags *dg) {
     gw_status st = open_data(s, dg);
+    const gw_schedule *stages = s->setup.schedule;
+    gw_exec_opts o = {.machine = s->setup.machine, .comm = s->comm, .rank = gw_ranks_me(s->comm)};
+    if (st == GW_OK)
+        st = gw_pipeline_pace(stages ? stages->stages : 0, o.stage_seconds, &s->mem, dg);
     GW_TRY(agree(s, st, "opening the data", dg));
     GW_TRY(compare_plans(s, g, dg));
     if (s->comm) gw_comm_set_mesh(s->comm, &g->mesh);
     gw_kernel_warm(&s->setup.machine);
     s->program_bytes = gw_memory_pss();
-    gw_exec_opts o = {.machine = s->setup.machine, .comm = s->comm, .rank = gw_ranks_me(s->comm)};
     o.offload_dir = s->rf->offload.dir;
     return gw_exec_new(&s->x, g, &o, dg);
 }
@@ -268,8 +322,9 @@ static gw_status open_training(gw_session *s, const char *run_dir, gw_diags *dg)
     GW_TRY(agree(s, st, "settling the layout", dg));
     GW_TRY(gw_cores_count(s->comm, s->setup.machine.threads, &s->cores, dg));
     GW_TRY(open_training_program(s, dg));
-    list_tensors(s);
-    s->schedule = gw_schedule_of(s->rf);
+    GW_TRY(list_tensors(s, dg));
+    if (s->setup.schedule && !s->norm) gw_panic("no rank's program takes the norm of gradients");
+    s->lr = gw_lr_of(s->rf);
     s->scaler = gw_scaler_of(s->rf);
     st = take_up(s, run_dir, dg);
     GW_TRY(agree(s, st, "taking up the run", dg));
@@ -329,7 +384,7 @@ static gw_status open_params(gw_session *s, const char *run_dir, bool need_token
     gw_status st = gw_exec_new(&s->x, &g, &o, dg);
     gw_graph_release(&g);
     GW_TRY(st);
-    list_tensors(s);
+    GW_TRY(list_tensors(s, dg));
     if (!run_dir) return initial_weights(s, dg);
     bool found = false;
     GW_TRY(gw_session_resume(s, run_dir, &found, dg));
@@ -375,10 +430,9 @@ static int64_t whole_bytes(const gw_ckpt_tensor *t) {
 
 gw_status gw_session_whole(const gw_session *s, int i, void *out, gw_diags *dg) {
     const gw_ckpt_tensor *t = &s->tensors[i];
-    const gw_graph *g = gw_exec_graph(s->x);
-    if (t->parts && s->comm)
-        return gw_ranks_gather(s->comm, gw_type_of(g, s->values[i]), &g->mesh, t->data, out,
-                               t->name, dg);
+    if ((t->parts || s->table.stages > 1) && s->comm)
+        return gw_ranks_gather_from(s->comm, &s->entries[i]->type, s->table.mesh, t->home, t->data,
+                                    out, t->name, dg);
     if (out) memcpy(out, t->data, (size_t)whole_bytes(t));
     return GW_OK;
 }
@@ -430,7 +484,7 @@ static gw_status write_checkpoint(gw_session *s, const char *run_dir, gw_diags *
 /* Another rank's part of a save: it hands over what it holds, in the order in which rank 0 asks. */
 static gw_status hand_over(const gw_session *s, gw_diags *dg) {
     for (int i = 0; i < s->ntensors; i++)
-        if (s->tensors[i].parts) GW_TRY(gw_session_whole(s, i, NULL, dg));
+        if (s->tensors[i].parts || s->tensors[i].home > 0) GW_TRY(gw_session_whole(s, i, NULL, dg));
     return GW_OK;
 }
 
@@ -445,14 +499,24 @@ gw_status gw_session_save(gw_session *s, const char *run_dir, gw_diags *dg) {
     return GW_OK;
 }
 
+static int by_name(const void *a, const void *b, void *tensors) {
+    const gw_ckpt_tensor *t = tensors;
+    return strcmp(t[*(const int *)a].name, t[*(const int *)b].name);
+}
+
+/* In the order of names: that of programs hangs on the stages. */
 gw_hash128 gw_session_hash(const gw_session *s) {
     gw_hasher *h = gw_hasher_new();
     gatherer a = {.s = s};
     gw_status st = GW_OK;
-    for (int i = 0; i < s->ntensors && st == GW_OK; i++) {
+    int *order = gw_mem_zalloc(sizeof *order * ((size_t)s->ntensors + 1));
+    for (int i = 0; i < s->ntensors; i++) order[i] = i;
+    qsort_r(order, (size_t)s->ntensors, sizeof *order, by_name, s->tensors);
+    for (int k = 0; k < s->ntensors && st == GW_OK; k++) {
+        int i = order[k];
         const gw_ckpt_tensor *t = &s->tensors[i];
         const void *data = t->data;
-        if (t->parts) st = gather_whole(&a, i, &data, NULL);
+        if (t->parts || s->table.stages > 1) st = gather_whole(&a, i, &data, NULL);
         gw_hasher_add(h, t->name, strlen(t->name) + 1);
         if (st == GW_OK) gw_hasher_add(h, data, (size_t)whole_bytes(t));
     }
@@ -462,6 +526,7 @@ gw_hash128 gw_session_hash(const gw_session *s) {
     gw_hasher_add(h, &s->scaler.scale, sizeof s->scaler.scale);
     gw_hash128 sum = gw_hasher_get(h);
     gw_hasher_free(h);
+    gw_mem_free(order);
     gw_mem_free(a.staging);
     return st == GW_OK ? sum : (gw_hash128){0};
 }
@@ -479,6 +544,11 @@ static gw_session_rank figures(const gw_session *s) {
                          .arena_bytes = gw_session_arena_bytes(s),
                          .process_bytes = gw_memory_pss(),
                          .program_bytes = s->program_bytes,
+                         .planned_on =
+                             gw_exec_sends_traffic(gw_exec_graph(s->x), gw_exec_rank(s->x)).moved *
+                             s->steps_run,
+                         .sent_on = s->sent_on.moved,
+                         .acted = gw_optimes_all(s->times),
                          .comm_ns = s->comm_ns,
                          .comm_wait_ns = s->comm_wait_ns,
                          .steps = s->steps_run};

@@ -17,8 +17,9 @@
 #include "train/cores.h"      /* gw_core_count */
 #include "train/feed.h"       /* gw_feed */
 #include "train/optimes.h"    /* gw_optimes */
+#include "train/ranks.h"      /* gw_ranks_table */
 #include "train/scaler.h"     /* gw_scaler */
-#include "train/schedule.h"   /* gw_schedule */
+#include "train/lr.h"         /* gw_lr */
 #include "train/setup.h"      /* gw_setup */
 #include "train/slices.h"     /* gw_slices */
 
@@ -30,19 +31,22 @@ typedef struct gw_session_valid {
     int32_t *tokens, *labels, *positions, *docs; /* [b s] */
     int64_t *ids;                                /* [b] */
     gw_slices slices;
-    int32_t *token_bytes; /* [vocab] bytes of text; NULL without a tokenizer */
-    gw_feed feed;         /* of a net for images, which has nothing of the above but x and counts */
+    gw_ranks_table results;     /* of x */
+    const gw_ranks_entry *loss; /* of these; NULL: x has logits */
+    int32_t *token_bytes;       /* [vocab] bytes of text; NULL without a tokenizer */
+    gw_feed feed; /* of a net for images, which has nothing of the above but x and counts */
 } gw_session_valid;
 
 typedef struct gw_session {
     gw_arena mem;
     gw_runfile *rf; /* borrowed; `auto` values are resolved in it */
     gw_setup setup;
-    gw_core_count cores;      /* of all ranks; of a run that is opened for training */
-    gw_compile_report report; /* of the training program */
-    gw_exec *x;               /* the training program, or parameters alone */
-    gw_ckpt_tensor *tensors;  /* every parameter and state of x */
-    gw_vid *values;           /* [ntensors]: which value of x */
+    gw_core_count cores;            /* of all ranks; of a run that is opened for training */
+    gw_compile_report report;       /* of the training program */
+    gw_exec *x;                     /* the training program, or parameters alone */
+    gw_ranks_table table;           /* what of the model lies where; of one stage all is here */
+    gw_ckpt_tensor *tensors;        /* every parameter and state, those of other stages too */
+    const gw_ranks_entry **entries; /* [ntensors]: which of the table */
     int ntensors;
     gw_comm *comm; /* borrowed; NULL on one rank */
 
@@ -55,14 +59,15 @@ typedef struct gw_session {
     gw_loader *loader;
     gw_slices slices; /* of what it loads, this rank's part */
     gw_session_valid valid;
-    gw_schedule schedule;
+    gw_lr lr;
     gw_scaler scaler;
     gw_optimes *times;
-    int64_t step;          /* updates done */
-    int64_t batch;         /* batches used */
-    int64_t next_sample;   /* at which the next batch begins */
-    int64_t tokens;        /* trained on */
-    int64_t resumed;       /* step of the checkpoint it began from; -1: none */
+    const gw_ranks_entry *loss, *norm, *ok; /* results of a step; NULL: its program has none */
+    int64_t step;                           /* updates done */
+    int64_t batch;                          /* batches used */
+    int64_t next_sample;                    /* at which the next batch begins */
+    int64_t tokens;                         /* trained on */
+    int64_t resumed;                        /* step of the checkpoint it began from; -1: none */
     int64_t saved;         /* step of the newest checkpoint, read or written; -1: none */
     int64_t program_bytes; /* Pss of the process before anything large was reserved */
     bool wants_stop;       /* this rank was asked to stop: the next step does not begin */
@@ -70,6 +75,7 @@ typedef struct gw_session {
     /* What this rank's steps have sent, and how often; counted by the transport. */
     gw_coll_traffic sent[GW_COLL_KIND_COUNT];
     gw_coll_traffic sent_rows; /* of the all-to-alls, rows of experts: as the load was */
+    gw_coll_traffic sent_on;   /* to other stages */
     int64_t steps_run, comm_ns, comm_wait_ns;
     struct gw_session_rank *ranks; /* [ranks], after gw_session_meet; NULL before */
 } gw_session;
@@ -79,7 +85,11 @@ typedef struct gw_session_rank {
     int64_t planned_arena_bytes, arena_bytes, process_bytes, program_bytes;
     int64_t planned[2], sent[2];           /* payload and moved, of all steps */
     int64_t planned_rows[2], sent_rows[2]; /* of these, rows of experts: planned at even load */
+    int64_t planned_on, sent_on;           /* to other stages, beside the above */
     int64_t comm_ns, comm_wait_ns, steps;
+    /* Of a pipeline's rank: window, computing, waiting for and sending messages, of `acted` steps.
+     */
+    gw_optimes_span acted;
 } gw_session_rank;
 
 /* Opens a run for training. `run_dir` not NULL: continues from its newest checkpoint that is whole
@@ -106,6 +116,9 @@ typedef struct gw_session_step_result {
     /* This rank's time in collectives; the part during which it did nothing else; the part of that
      * in which it waited for others. */
     double comm_s, comm_exposed_s, comm_wait_s;
+    /* Of a pipeline: the share of the step, from its first action to its last, in which a rank did
+     * not compute, mean of all; rank 0's waiting for messages. NaN and 0 without one. */
+    double bubble, pp_wait_s;
 } gw_session_step_result;
 
 /* One step, data included. Allocates nothing of ours. GW_ERR_NUMERIC when loss or gradient is not

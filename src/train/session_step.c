@@ -18,7 +18,10 @@
 // Before a step the ranks exchange two numbers: has anyone failed to prepare its batch, and was
 // anyone asked to stop. So all of them begin a step or none does, and a signal that reaches one
 // ends the run at the same step everywhere. What a program leaves partial (the loss, where it is
-// not reduced inside) is summed here.
+// not reduced inside) is summed here, and so is what only some ranks of a pipeline have.
+//
+// A rank of a pipeline comes to micro-batches in an order of its own, so the program asks for each
+// when it needs it.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -26,6 +29,7 @@
 #include "base/clock.h"    /* gw_clock_ns */
 #include "base/log.h"      /* gw_log_info */
 #include "base/str.h"      /* gw_str */
+#include "comm/channel.h"  /* gw_channels_counted */
 #include "comm/exchange.h" /* gw_comm_exchanged */
 #include "ir/text.h"       /* gw_op_print */
 #include "train/ranks.h"   /* gw_ranks_me */
@@ -39,7 +43,7 @@ typedef struct step_inputs {
 } step_inputs;
 
 static step_inputs inputs_of(const gw_session *s, const gw_step_batch *b) {
-    double f = gw_schedule_factor(&s->schedule, s->step);
+    double f = gw_lr_factor(&s->lr, s->step);
     double seed = b->step_labels > 0 ? s->scaler.scale / (double)b->step_labels : 0;
     return (step_inputs){.lr = (float)(s->rf->optimizer.lr * f),
                          .muon_lr = (float)(s->rf->optimizer.muon_lr * f),
@@ -61,11 +65,23 @@ static void write_step_inputs(gw_exec *x, const step_inputs *in) {
     (void)gw_exec_write(x, "batch", &in->batch, sizeof in->batch);
 }
 
-/* Micro-batch k of a step. */
-static gw_status write_micro_batch(gw_session *s, const gw_step_batch *b, int64_t k, gw_diags *dg) {
-    if (gw_session_has_images(s)) return gw_session_write_images(s, s->x, b, k, dg);
-    gw_slices_write(&s->slices, s->x, &b->micro[k]);
+/* gw_exec_loop.feed: micro-batch k of a step, whenever the program comes to it. */
+typedef struct feeding {
+    gw_session *s;
+    const gw_step_batch *b;
+} feeding;
+
+static gw_status write_micro_batch(void *user, gw_exec *x, int64_t k, gw_diags *dg) {
+    const feeding *f = user;
+    if (gw_session_has_images(f->s)) return gw_session_write_images(f->s, x, f->b, k, dg);
+    gw_slices_write(&f->s->slices, x, &f->b->micro[k]);
     return GW_OK;
+}
+
+static void take_times(void *user, gw_exec *x, int64_t k, gw_oid first, gw_oid end) {
+    const feeding *f = user;
+    (void)x;
+    gw_optimes_ran(f->s->times, k, first, end);
 }
 
 static float read_scalar(const gw_exec *x, const char *name, float absent) {
@@ -74,14 +90,22 @@ static float read_scalar(const gw_exec *x, const char *name, float absent) {
     return v;
 }
 
-/* A named sum of the whole batch: over the ranks too, where the program leaves it partial. */
-static gw_status read_sum(const gw_session *s, const gw_exec *x, const char *name, double *sum,
-                          gw_diags *dg) {
-    gw_vid v = gw_exec_find(x, name);
-    const gw_graph *g = gw_exec_graph(x);
-    *sum = (double)read_scalar(x, name, 0);
-    if (v == GW_NONE) return GW_OK;
-    return gw_ranks_sum_partial(s->comm, gw_type_of(g, v), &g->mesh, sum, name, dg);
+/* What a step has to tell, whole on every rank; of a pipeline, with what became of it. */
+typedef struct results {
+    double loss, norm, ok, busy_ns, window_ns;
+} results;
+
+static gw_status read_results(const gw_session *s, results *r, gw_diags *dg) {
+    gw_optimes_span a = gw_optimes_latest(s->times);
+    double own[3] = {(double)read_scalar(s->x, "loss", 0), (double)read_scalar(s->x, "norm", 0),
+                     (double)read_scalar(s->x, "ok", 1)};
+    const gw_ranks_entry *e[3] = {s->loss, s->norm, s->ok};
+    double spans[2] = {(double)a.busy_ns, (double)a.window_ns};
+    GW_TRY(
+        gw_ranks_sum_results(s->comm, &s->table, e, s->table.stages > 1 ? 3 : 1, own, "loss", dg));
+    if (s->comm && s->table.stages > 1) GW_TRY(gw_comm_sum_f64(s->comm, spans, 2, "bubble", dg));
+    *r = (results){own[0], own[1], own[2], spans[0], spans[1]};
+    return GW_OK;
 }
 
 /* ---- where a number that is not finite began ---- */
@@ -93,14 +117,39 @@ typedef struct bad_op {
     int rank;      /* where it was met first */
 } bad_op;
 
+enum { COUNT_BITS = 17, STAGE_BITS = 13 };
+
+/* Earlier is less: by micro-batch (`number`: 0 before them, from 1, or behind them), and within one
+ * down the stages and back. What came from another stage is last, since that has an op to name. */
+static int64_t place_of(const gw_graph *g, gw_oid op, int64_t number) {
+    const gw_op *o = &g->ops.items[op];
+    bool staged = g->actions.count > 0, back = staged && o->part > GW_PART_SEND_F;
+    int64_t stage = !staged ? 0 : back ? (INT64_C(1) << STAGE_BITS) - 1 - o->stage : o->stage;
+    int64_t place = GW_MIN(number, (INT64_C(1) << COUNT_BITS) - 1) << 1 | back;
+    place = (place << STAGE_BITS | stage) << 31 | (int64_t)(op & INT32_MAX);
+    return place | (int64_t)gw_op_is(g, o, "recv") << 62;
+}
+
+static void take_bad(const gw_session *s, gw_oid op, int64_t micro, int64_t number, bad_op *b) {
+    if (op == GW_NONE || b->op != GW_NONE) return;
+    *b = (bad_op){.op = op, .micro = micro, .place = place_of(gw_exec_graph(s->x), op, number)};
+}
+
 static gw_status check_segment(gw_session *s, gw_segment seg, int64_t number, bad_op *b,
                                gw_diags *dg) {
     gw_oid bad = GW_NONE;
     GW_TRY(gw_exec_run_checked(s->x, seg, &bad, dg));
-    if (bad == GW_NONE || b->op != GW_NONE) return GW_OK;
-    b->op = bad;
-    b->micro = seg == GW_SEG_LOOP ? number - 1 : -1;
-    b->place = number * gw_exec_graph(s->x)->ops.count + (int64_t)bad;
+    take_bad(s, bad, -1, number, b);
+    return GW_OK;
+}
+
+static gw_status check_loop(gw_session *s, const gw_step_batch *batch, bad_op *b, gw_diags *dg) {
+    feeding f = {.s = s, .b = batch};
+    gw_exec_loop loop = {.feed = write_micro_batch, .user = &f};
+    gw_oid bad = GW_NONE;
+    int64_t micro = -1;
+    GW_TRY(gw_exec_run_all_checked(s->x, batch->count, &loop, &bad, &micro, dg));
+    take_bad(s, bad, micro, micro < 0 ? batch->count + 1 : micro + 1, b);
     return GW_OK;
 }
 
@@ -125,10 +174,7 @@ static gw_status first_bad_op(gw_session *s, const gw_step_batch *b, bad_op *bad
     *bad = (bad_op){.op = GW_NONE, .micro = -1};
     write_step_inputs(s->x, &in);
     GW_TRY(check_segment(s, GW_SEG_PRE, 0, bad, dg));
-    for (int64_t k = 0; (s->comm || bad->op == GW_NONE) && k < b->count; k++) {
-        GW_TRY(write_micro_batch(s, b, k, dg));
-        GW_TRY(check_segment(s, GW_SEG_LOOP, k + 1, bad, dg));
-    }
+    if (s->comm || bad->op == GW_NONE) GW_TRY(check_loop(s, b, bad, dg));
     if (s->comm || bad->op == GW_NONE) GW_TRY(check_segment(s, GW_SEG_POST, b->count + 1, bad, dg));
     return earliest(s, bad, dg);
 }
@@ -170,6 +216,7 @@ static void describe_bad(const gw_session *s, const gw_step_batch *b, const bad_
     gw_op_print(g, bad->op, &line);
     if (bad->micro >= 0)
         gw_str_printf(&where, ", micro-batch %" PRId64 " of %" PRId64, bad->micro + 1, b->count);
+    if (g->actions.count > 0) gw_str_printf(&where, ", stage %d", (int)g->ops.items[bad->op].stage);
     if (s->comm) gw_str_printf(&where, ", on rank %d", bad->rank);
     gw_diag_detail(dg, d,
                    "the first op that met or made such a number is %s in \"%s\"%s:\n      %s",
@@ -203,16 +250,15 @@ static gw_status fail_numeric(gw_session *s, const gw_step_batch *b,
 
 static gw_status run_program(gw_session *s, const gw_step_batch *b, const step_inputs *in,
                              gw_diags *dg) {
+    feeding f = {.s = s, .b = b};
+    gw_exec_loop loop = {.feed = write_micro_batch, .ran = take_times, .user = &f};
     write_step_inputs(s->x, in);
     GW_TRY(gw_exec_run(s->x, GW_SEG_PRE, dg));
-    gw_optimes_take(s->times, GW_SEG_PRE, 0);
-    for (int64_t k = 0; k < b->count; k++) {
-        GW_TRY(write_micro_batch(s, b, k, dg));
-        GW_TRY(gw_exec_run_loop(s->x, k + 1 == b->count, dg));
-        gw_optimes_take(s->times, GW_SEG_LOOP, k);
-    }
+    gw_optimes_take(s->times, GW_SEG_PRE);
+    GW_TRY(gw_exec_run_all(s->x, b->count, &loop, dg));
     GW_TRY(gw_exec_run(s->x, GW_SEG_POST, dg));
-    gw_optimes_take(s->times, GW_SEG_POST, 0);
+    gw_optimes_take(s->times, GW_SEG_POST);
+    gw_optimes_acted(s->times);
     return GW_OK;
 }
 
@@ -220,7 +266,7 @@ static gw_status run_program(gw_session *s, const gw_step_batch *b, const step_i
 
 typedef struct counts {
     gw_comm_counts of[GW_COLL_KIND_COUNT];
-    gw_comm_counts rows;
+    gw_comm_counts rows, on;
 } counts;
 
 static counts count(const gw_session *s) {
@@ -228,6 +274,7 @@ static counts count(const gw_session *s) {
     for (int k = 0; s->comm && k < GW_COLL_KIND_COUNT; k++)
         c.of[k] = gw_comm_counted(s->comm, (gw_coll_kind)k);
     if (s->comm) c.rows = gw_comm_exchanged(s->comm);
+    if (s->comm) c.on = gw_channels_counted(s->comm);
     return c;
 }
 
@@ -244,6 +291,8 @@ static void take_counts(gw_session *s, const counts *before, gw_session_step_res
     }
     s->sent_rows.payload += now.rows.payload - before->rows.payload;
     s->sent_rows.moved += now.rows.moved - before->rows.moved;
+    s->sent_on.payload += now.on.payload - before->on.payload;
+    s->sent_on.moved += now.on.moved - before->on.moved;
     s->comm_ns += ns;
     s->comm_wait_ns += wait_ns;
     s->steps_run++;
@@ -274,14 +323,14 @@ static gw_status next_batch(gw_session *s, const gw_step_batch **b, gw_diags *dg
     return GW_OK;
 }
 
-static gw_status finish_step(gw_session *s, const gw_step_batch *b, double sum,
+static gw_status finish_step(gw_session *s, const gw_step_batch *b, const results *x,
                              gw_session_step_result *r, gw_diags *dg) {
-    bool ok = read_scalar(s->x, "ok", 1) != 0 && isfinite(r->norm);
+    bool ok = x->ok != 0 && isfinite(r->norm);
     if (b->step_labels == 0)
         gw_log_info("step %" PRId64 ": no label of its batch is valid; its gradient is zero",
                     s->step + 1);
     bool goes_on = gw_scaler_update(&s->scaler, ok);
-    if (!goes_on || (ok && !isfinite(sum))) return fail_numeric(s, b, r, dg);
+    if (!goes_on || (ok && !isfinite(x->loss))) return fail_numeric(s, b, r, dg);
     r->skipped = !ok;
     if (r->skipped)
         gw_log_info("batch %" PRId64 ": the gradient overflowed at loss scale %g; skipped, the "
@@ -293,7 +342,7 @@ static gw_status finish_step(gw_session *s, const gw_step_batch *b, double sum,
 
 gw_status gw_session_step(gw_session *s, gw_session_step_result *r, gw_diags *dg) {
     const gw_step_batch *b = NULL;
-    double sum = 0;
+    results x = {0};
     int64_t begun = gw_clock_ns();
     GW_TRY(next_batch(s, &b, dg));
     *r = (gw_session_step_result){.stopped = b == NULL};
@@ -304,15 +353,17 @@ gw_status gw_session_step(gw_session *s, gw_session_step_result *r, gw_diags *dg
     counts before = count(s);
     GW_TRY(run_program(s, b, &in, dg));
     take_counts(s, &before, r);
-    GW_TRY(read_sum(s, s->x, "loss", &sum, dg));
-    r->loss = b->step_labels > 0 ? sum / (double)b->step_labels : (double)NAN;
+    GW_TRY(read_results(s, &x, dg));
+    r->loss = b->step_labels > 0 ? x.loss / (double)b->step_labels : (double)NAN;
     r->lr = (double)in.lr;
-    r->norm = (double)read_scalar(s->x, "norm", 0);
+    r->norm = x.norm;
     r->loss_scale = s->scaler.scale;
     r->labels = b->step_labels;
     r->tokens = b->step_tokens;
     r->data_wait_s = (double)(have_data - begun) * 1e-9;
-    GW_TRY(finish_step(s, b, sum, r, dg));
+    r->bubble = x.window_ns > 0 ? 1 - x.busy_ns / x.window_ns : (double)NAN;
+    r->pp_wait_s = (double)gw_optimes_latest(s->times).wait_ns * 1e-9;
+    GW_TRY(finish_step(s, b, &x, r, dg));
     r->step_s = (double)(gw_clock_ns() - begun) * 1e-9;
     return GW_OK;
 }
@@ -368,15 +419,22 @@ static void count_labels(const gw_session *s, gw_session_valid_result *r) {
 /* Counts are below 2^53: sums of doubles are exact. The loss of a batch may be reduced already. */
 static gw_status sum_over_ranks(const gw_session *s, double *nats, gw_session_valid_result *r,
                                 gw_diags *dg) {
-    const gw_graph *g = gw_exec_graph(s->valid.x);
-    gw_vid v = gw_exec_find(s->valid.x, "loss");
     double sums[2] = {(double)r->labels, (double)r->bytes};
     if (!s->comm) return GW_OK;
     GW_TRY(gw_comm_sum_f64(s->comm, sums, 2, "validation", dg));
     r->labels = (int64_t)sums[0];
     r->bytes = (int64_t)sums[1];
-    if (v == GW_NONE) return GW_OK;
-    return gw_ranks_sum_partial(s->comm, gw_type_of(g, v), &g->mesh, nats, "validation", dg);
+    return gw_ranks_sum_results(s->comm, &s->valid.results, &s->valid.loss, 1, nats, "validation",
+                                dg);
+}
+
+static gw_status write_valid(void *user, gw_exec *x, int64_t micro, gw_diags *dg) {
+    const gw_session_valid *v = &((const gw_session *)user)->valid;
+    gw_micro_batch m = {v->tokens, v->labels, v->positions, v->docs, v->ids, 0};
+    (void)micro;
+    (void)dg;
+    gw_slices_write(&v->slices, x, &m);
+    return GW_OK;
 }
 
 gw_status gw_session_validate(gw_session *s, gw_session_valid_result *r, gw_diags *dg) {
@@ -391,10 +449,9 @@ gw_status gw_session_validate(gw_session *s, gw_session_valid_result *r, gw_diag
     write_step_inputs(v->x, &in);
     GW_TRY(gw_exec_run(v->x, GW_SEG_PRE, dg));
     for (int64_t k = 0; k < v->batches; k++) {
+        gw_exec_loop loop = {.feed = write_valid, .user = s};
         GW_TRY(fill_batch(s, k, dg));
-        gw_micro_batch m = {v->tokens, v->labels, v->positions, v->docs, v->ids, 0};
-        gw_slices_write(&v->slices, v->x, &m);
-        GW_TRY(gw_exec_run(v->x, GW_SEG_LOOP, dg));
+        GW_TRY(gw_exec_run_all(v->x, 1, &loop, dg));
         nats += (double)read_scalar(v->x, "loss", 0);
         count_labels(s, r);
     }

@@ -7,8 +7,8 @@
 // ranks, but that a sequence which is cut is padded to where its cuts are even; the step has
 // `accumulate` micro-batches. The layout is a mesh on the graph, the dimension that is cut of each
 // parameter, and a few options of the compiler: the model is built without knowing of any. In the
-// order of the sub-axes, replicas are the most major and tensor-parallel ranks the most minor, so
-// that the ranks that talk most are neighbours, on one host where they fit.
+// order of the sub-axes, stages are the most major, then replicas, and tensor-parallel ranks the
+// most minor, so that the ranks that talk most are neighbours, on one host where they fit.
 #include "train/setup.h"
 
 #include <stdio.h> /* snprintf */
@@ -274,6 +274,15 @@ static const char *choose_algorithm(const gw_graph *g, const gw_oid *ops, int n,
     return name;
 }
 
+/* Counts of layout.stages as the compiler takes them; NULL: balanced by cost. */
+static const int *stage_layers(gw_setup *s) {
+    const gw_rf_counts *l = &s->rf->layout.stages;
+    if (l->count == 0) return NULL;
+    int *layers = gw_arena_new(&s->mem, int, l->count);
+    for (int64_t i = 0; i < l->count; i++) layers[i] = (int)l->items[i];
+    return layers;
+}
+
 static void layout_options(gw_setup *s, gw_layout_opts *o) {
     const gw_rf_layout *r = &s->rf->layout;
     bool reshards = r->zero == 3 && r->reshard_after_forward != GW_RF_RESHARD_FALSE;
@@ -295,6 +304,10 @@ static void layout_options(gw_setup *s, gw_layout_opts *o) {
                           .gradient_wire = (int)r->gradient_wire,
                           .algorithm = choose_algorithm,
                           .algorithm_user = s};
+    if (!s->schedule) return;
+    o->schedule = s->schedule;
+    o->stage_layers = stage_layers(s);
+    o->message_places = (int)r->message_places;
 }
 
 /* Where homes lie. What a run derived from the file lacks (verify's float32 has no master copy, its
@@ -342,6 +355,7 @@ static void compile_options(gw_setup *s) {
     o->nparams = s->nparams;
     o->workspace = gw_exec_workspace;
     o->workspace_user = &s->facts;
+    o->report_mem = &s->mem;
     layout_options(s, &o->layout);
     offload_options(rf, o);
     s->forward = *o;
@@ -482,6 +496,67 @@ static gw_status read_calibration(gw_setup *s, gw_diags *dg) {
     return st;
 }
 
+/* ---- the schedule ---- */
+
+gw_status gw_setup_schedule(const gw_runfile *rf, const gw_sched_costs *costs, gw_arena *a,
+                            gw_schedule *out, gw_diags *dg) {
+    const gw_rf_layout *l = &rf->layout;
+    const char *file = gw_runfile_schedule_file(rf);
+    if (file) return gw_schedule_read(file, a, out, dg);
+    const gw_sched_kind *k = gw_sched_kind_find(l->schedule);
+    gw_sched_request r = {.ranks = (int)l->pp,
+                          .virtual_stages = (int)l->virtual_stages,
+                          .micro_batches = (int32_t)GW_MIN(rf->train.accumulate, INT32_MAX),
+                          .costs = costs,
+                          .memory = k && k->searches ? l->schedule_memory : 0};
+    return gw_schedule_make(l->schedule, &r, a, out, dg);
+}
+
+gw_sched_costs gw_setup_costs(const gw_stage_report *stages, int n, double flops, gw_arena *a) {
+    double *x = gw_arena_new(a, double, 3 * (int64_t)n);
+    for (int i = 0; i < n; i++) {
+        x[i] = stages[i].forward / flops;
+        x[n + i] = stages[i].input / flops;
+        x[2 * n + i] = stages[i].weight / flops;
+    }
+    return (gw_sched_costs){.forward = x, .input = x + n, .weight = x + 2 * n, .barrier = true};
+}
+
+/* Does the order hang on what stages cost? */
+static bool is_searched(const gw_runfile *rf) {
+    const gw_sched_kind *k =
+        gw_runfile_schedule_file(rf) ? NULL : gw_sched_kind_find(rf->layout.schedule);
+    return k && k->searches;
+}
+
+/* The same schedule again, for what its stages were found to cost. */
+static gw_status search_schedule(gw_setup *s, gw_schedule *made, gw_diags *dg) {
+    gw_graph g;
+    gw_compile_report report = {0};
+    GW_TRY(gw_setup_program(s, true, "split", &g, &report, dg));
+    gw_graph_release(&g);
+    GW_ASSERT(report.stages && report.nstages == made->stages);
+    gw_sched_costs c = gw_setup_costs(report.stages, report.nstages, 1, &s->mem);
+    c.barrier = s->rf->optimizer.norm == GW_RF_NORM_EXACT;
+    return gw_setup_schedule(s->rf, &c, &s->mem, made, dg);
+}
+
+static gw_status make_schedule(gw_setup *s, gw_comm *comm, gw_diags *dg) {
+    s->schedule = NULL;
+    s->stage_rank = 0;
+    if (s->rf->layout.pp == 1) return GW_OK;
+    gw_schedule *made = gw_arena_new(&s->mem, gw_schedule, 1);
+    gw_status st = gw_setup_schedule(s->rf, NULL, &s->mem, made, dg);
+    if (st != GW_OK) {
+        gw_diag_frame(dg, "making the schedule of layout.schedule");
+        return st;
+    }
+    s->schedule = made;
+    if (comm) s->stage_rank = (int)(gw_comm_rank(comm) / gw_runfile_stage_ranks(s->rf));
+    compile_options(s);
+    return is_searched(s->rf) ? search_schedule(s, made, dg) : GW_OK;
+}
+
 gw_status gw_setup_ranks(gw_setup *s, gw_comm *comm, gw_diags *dg) {
     int64_t ranks = gw_runfile_ranks(s->rf);
     bool shares = s->rf->train.threads == 0 && ranks > 1;
@@ -495,6 +570,7 @@ gw_status gw_setup_ranks(gw_setup *s, gw_comm *comm, gw_diags *dg) {
     if (!comm) s->facts.comm = gw_coll_machine_local(s->machine.threads);
     s->facts.machine = s->machine;
     settle_groups(s);
+    GW_TRY(make_schedule(s, comm, dg));
     compile_options(s);
     return read_calibration(s, dg);
 }
@@ -515,6 +591,7 @@ static gw_status finish(gw_graph *g, gw_status st, const gw_compile_opts *o, con
 void gw_runfile_mesh(const gw_runfile *rf, gw_mesh *m) {
     const gw_rf_layout *l = &rf->layout;
     int64_t replicas = l->zero > 0 ? l->dp_replicate : 1;
+    (void)gw_mesh_add(m, "pp", (int32_t)l->pp);
     (void)gw_mesh_add(m, "dp_replicate", (int32_t)replicas);
     (void)gw_mesh_add(m, "dp", (int32_t)(l->dp / replicas));
     (void)gw_mesh_add(m, "cp", (int32_t)l->cp);
@@ -542,13 +619,16 @@ static gw_status build(const gw_setup *s, bool train, int64_t seq, gw_graph *g, 
 gw_status gw_setup_program(const gw_setup *s, bool train, const char *last, gw_graph *g,
                            gw_compile_report *report, gw_diags *dg) {
     gw_status st = build(s, train, gw_runfile_padded_seq(s->rf), g, dg);
+    gw_compile_opts o = train ? s->train : s->forward;
+    o.layout.stage_rank = s->stage_rank;
     gw_runfile_mesh(s->rf, &g->mesh);
-    return finish(g, st, train ? &s->train : &s->forward, last, report, dg);
+    return finish(g, st, &o, last, report, dg);
 }
 
 gw_status gw_setup_reference(const gw_setup *s, gw_graph *g, gw_diags *dg) {
     gw_compile_opts o = s->train;
     o.layout = (gw_layout_opts){0};
+    o.report_mem = NULL;
     o.recompute = (gw_recompute_opts){.kind = GW_RECOMPUTE_NONE}; /* it changes no bit, and a budget
                                                                      is the layout's */
     gw_status st = build(s, true, s->rf->train.seq_len, g, dg);

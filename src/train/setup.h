@@ -11,6 +11,7 @@
 #include "model/placement.h" /* gw_placement_rule */
 #include "pass/pass.h"       /* gw_compile_opts */
 #include "run/exec_comm.h"   /* gw_exec_facts */
+#include "sched/sched.h"     /* gw_schedule */
 #include "train/runfile.h"   /* gw_runfile */
 
 typedef struct gw_setup {
@@ -25,6 +26,10 @@ typedef struct gw_setup {
     gw_compile_opts train;   /* training step */
     gw_compile_opts forward; /* the same precision, forward only */
     gw_exec_facts facts;     /* machine, and what lies between the ranks */
+    /* A pipeline, after gw_setup_ranks: what its ranks do, and of which of them programs are made
+     * from here on (a plan writes each in turn). NULL and 0 without one. */
+    const gw_schedule *schedule;
+    int stage_rank;
 } gw_setup;
 
 /* Opens the tokenizer (if one is named), settles the model and the options; the run file's `auto`
@@ -36,13 +41,23 @@ void gw_setup_release(gw_setup *s);
 /* For the ranks of the layout, before any program is made; what of it does not fit the model is
  * refused. With a comm all ranks settle on one machine (the
  * fewest threads, the least instruction set), synchronising; without one (the plan) the ranks are
- * taken to share this machine's cores. `s` stays where it is from here on. */
+ * taken to share this machine's cores. Of a pipeline the schedule is made here: for one that is
+ * searched a step is compiled as far as its stages have costs. `s` stays where it is from here on.
+ */
 GW_WARN_UNUSED gw_status gw_setup_ranks(gw_setup *s, gw_comm *comm, gw_diags *dg);
 
-/* Builds and compiles, up to pass `last` (NULL = all). `g` uninitialised; released by the caller on
- * success. The training step, or a forward program with loss (`train` false) of the micro-batch's
- * shape: micro_batch x dp sequences of gw_runfile_padded_seq tokens, over all ranks. Of a net for
- * images the forward program has logits instead. */
+/* Reads or makes the schedule of layout.schedule for these costs (NULL: those of stages alike). */
+GW_WARN_UNUSED gw_status gw_setup_schedule(const gw_runfile *rf, const gw_sched_costs *costs,
+                                           gw_arena *a, gw_schedule *out, gw_diags *dg);
+/* What a step's stages cost, for the clock and for searches, in seconds of a rank that works at
+ * `flops` a second: of n stages, in `a`. */
+gw_sched_costs gw_setup_costs(const gw_stage_report *stages, int n, double flops, gw_arena *a);
+
+/* Builds and compiles, up to pass `last` (NULL = all), of a pipeline for s->stage_rank. `g`
+ * uninitialised; released by the caller on success. The training step, or a forward program with
+ * loss (`train` false) of the micro-batch's shape: micro_batch x dp sequences of
+ * gw_runfile_padded_seq tokens, over all ranks. Of a net for images the forward program has logits
+ * instead. */
 GW_WARN_UNUSED gw_status gw_setup_program(const gw_setup *s, bool train, const char *last,
                                           gw_graph *g, gw_compile_report *report, gw_diags *dg);
 /* The same training step for one rank alone: no mesh, nothing sharded, nothing padded. */
@@ -57,7 +72,7 @@ GW_WARN_UNUSED gw_status gw_setup_logits_program(const gw_setup *s, int64_t batc
 bool gw_setup_model(const gw_runfile *rf, gw_model *m);
 /* The exceptions of layout.shard, for as long as rf lives; none on one tensor-parallel rank. */
 gw_placement_rule *gw_runfile_rules(const gw_runfile *rf, gw_arena *a, int *n);
-/* The ranks of a layout, as programs have them: dp_replicate, dp, cp, tp. `m` is empty. */
+/* The ranks of a layout, as programs have them: pp, dp_replicate, dp, cp, tp. `m` is empty. */
 void gw_runfile_mesh(const gw_runfile *rf, gw_mesh *m);
 /* What auxiliary losses of experts are means over, of a step: its sequences or, where they are of a
  * whole micro-batch, its global micro-batches. */

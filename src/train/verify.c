@@ -4,7 +4,8 @@
 // One pass: every rank compiles the layout as training would; rank 0 also makes the reference, the
 // same global graph without a mesh, and steps it while the others wait. After each step the copies
 // of everything that lies on several ranks are compared bit for bit, and each tensor with the
-// reference.
+// reference. Of a model with experts all sides but the reference choose as that did
+// (verify_replay.c), so the reference steps first.
 //
 //   first    float32 everywhere, wires that lose nothing: only the order of sums differs, and the
 //            bound is tight. What is wrong in a layout shows here.
@@ -99,50 +100,61 @@ static void be_alone(gw_runfile *rf) {
     l->zero = 0;
 }
 
+/* One rank with the choices of the reference. */
+static gw_status open_replaying(gw_verifier *r, gw_setup *s) {
+    int64_t draw = r->nperturbed;
+    gw_verify_side *v = &r->perturbed[r->nperturbed++];
+    gw_verify_choices_ask(s, true);
+    GW_TRY(gw_verify_side_reference(v, s, r->o, r->dg));
+    v->draw = draw;
+    v->choices = &r->choices;
+    return GW_OK;
+}
+
 static gw_status open_split(gw_verifier *r) {
     r->split_rf = *r->rf;
     r->split_rf.train.accumulate *= r->rf->layout.dp;
     be_alone(&r->split_rf);
     GW_TRY(make_setup(&r->split, &r->split_rf, NULL, r->dg));
-    GW_TRY(gw_verify_side_reference(&r->perturbed[r->nperturbed], &r->split, r->o, r->dg));
-    r->nperturbed++;
-    return GW_OK;
+    return open_replaying(r, &r->split);
 }
 
 /* The reference with its sums in another order: rows reversed; and the ranks' shares one after
  * another, where that is the same function. A net for images has corners (relu, the largest of a
  * window) at which the last bit of a sum decides, and a router's gradient is what remains of larger
- * numbers that cancel: what that does is measured in float32 too. */
+ * numbers that cancel: what that does is measured in float32 too. So are gradients that are what
+ * remains of such numbers: those of q and k where a query sees few keys. */
 static gw_status open_perturbed(gw_verifier *r) {
     bool images = gw_runfile_has_images(r->rf);
     bool experts = r->setup.model.moe.experts > 0;
-    if (!r->own && !r->o->run_optimizer && !images && !experts) return GW_OK;
+    bool plain = !r->own && !r->o->run_optimizer && !images && !experts;
     gw_verify_side *v = &r->perturbed[r->nperturbed];
-    GW_TRY(gw_verify_side_reference(v, &r->setup, r->o, r->dg));
+    GW_TRY(open_replaying(r, &r->setup));
     v->reversed = true;
     v->nudged = r->setup.train.compute != GW_F32 || images;
-    v->shaken = experts && !r->own;
-    r->nperturbed++;
+    v->shaken = !r->own && !images && (experts || !r->o->run_optimizer);
     if (r->rf->layout.tp * r->rf->layout.cp > 1) {
         v = &r->perturbed[r->nperturbed];
-        GW_TRY(gw_verify_side_reference(v, &r->setup, r->o, r->dg));
+        GW_TRY(open_replaying(r, &r->setup));
         v->shaken = true;
-        r->nperturbed++;
     }
     bool by_micro_batch = experts && r->setup.model.moe.balance == GW_MOE_BALANCE_BATCH;
-    return r->rf->layout.dp == 1 || images || by_micro_batch ? GW_OK : open_split(r);
+    bool splits = r->rf->layout.dp > 1 && !images && !by_micro_batch && !plain;
+    return splits ? open_split(r) : GW_OK;
 }
 
 static gw_status open_references(gw_verifier *r) {
     if (!gw_verify_is_root(r)) return GW_OK;
+    gw_verify_choices_ask(&r->setup, false);
     GW_TRY(gw_verify_side_reference(&r->reference, &r->setup, r->o, r->dg));
     return open_perturbed(r);
 }
 
-static gw_status step_references(gw_verifier *r) {
-    if (!gw_verify_is_root(r)) return GW_OK;
-    GW_TRY(gw_verify_side_step(&r->reference, r->dg));
-    for (int p = 0; p < r->nperturbed; p++) GW_TRY(gw_verify_side_step(&r->perturbed[p], r->dg));
+static gw_status open_layout(gw_verifier *r) {
+    gw_verify_choices_ask(&r->setup, true);
+    gw_verify_choices_init(&r->choices, &r->setup, &r->mem);
+    GW_TRY(gw_verify_side_layout(&r->layout, &r->setup, r->comm, r->o, r->dg));
+    r->layout.choices = &r->choices;
     return GW_OK;
 }
 
@@ -264,6 +276,7 @@ static void add_checks(gw_verifier *r, const gw_verify_pass *p) {
         gw_verify_add_check(r, r->replica_faults == 0, name, "%s",
                             r->replica_faults ? r->replica_text : "bit-equal after each step");
     }
+    gw_verify_check_choices(r, in);
     if (r->finite) return;
     snprintf(name, sizeof name, "finite, %s", in);
     gw_verify_add_check(r, false, name, "a loss or a gradient norm is not finite");
@@ -291,9 +304,11 @@ static void finish_pass(gw_verifier *r) {
 
 static gw_status run_steps(gw_verifier *r) {
     for (int64_t t = 0; t < r->o->steps; t++) {
+        GW_TRY(alone(r, gw_verify_step_references, "a step of the reference"));
+        GW_TRY(gw_verify_share_choices(r));
         gw_status st = gw_verify_side_step(&r->layout, r->dg);
         GW_TRY(gw_exec_agree(r->comm, st, NULL, "a step of the layout", r->dg));
-        GW_TRY(alone(r, step_references, "a step of the reference"));
+        GW_TRY(gw_verify_judge_choices(r));
         if (t == 0) GW_TRY(alone(r, measure_batch, "a step over the whole batch"));
         GW_TRY(gw_verify_compare_replicas(r));
         GW_TRY(gw_verify_compare_step(r));
@@ -305,7 +320,7 @@ static gw_status run_steps(gw_verifier *r) {
 static gw_status pass(gw_verifier *r) {
     GW_TRY(make_setup(&r->setup, r->rf, r->comm, r->dg));
     if (!r->own) GW_TRY(ones(r));
-    GW_TRY(gw_verify_side_layout(&r->layout, &r->setup, r->comm, r->o, r->dg));
+    GW_TRY(open_layout(r));
     GW_TRY(alone(r, open_references, "opening the reference"));
     gw_verify_list_items(r);
     GW_TRY(gw_verify_compare_start(r));

@@ -3,8 +3,9 @@
 #ifndef GW_TRAIN_VERIFY_IMPL_H
 #define GW_TRAIN_VERIFY_IMPL_H
 
-#include "train/verify.h"      /* gw_verify_result */
-#include "train/verify_side.h" /* gw_verify_side */
+#include "train/verify.h"        /* gw_verify_result */
+#include "train/verify_replay.h" /* gw_verify_choices */
+#include "train/verify_side.h"   /* gw_verify_side */
 
 enum { GW_VERIFY_PERTURBED = 3 };
 
@@ -19,6 +20,7 @@ typedef struct gw_verify_item {
     bool *noisy;      /* AdamW: elements of which some step's gradient was noise, or NULL */
     float *kept;      /* a gradient of step 1 that disagrees: the layout's; rank 0, else NULL */
     double noise;     /* of the latest step: how far a reference is from itself, perturbed */
+    double worst;     /* the largest noise of all steps so far */
     double spread;    /* sum of the norms of the ranks' contributions over that of the sum; >= 1 */
     int64_t gradient; /* of a moment or a parameter: the item that is its gradient; else -1 */
     double wire;      /* gradients: what the wires may do to it, in the latest step */
@@ -38,6 +40,7 @@ typedef struct gw_verifier {
     gw_runfile split_rf;
     gw_verify_side layout, reference, perturbed[GW_VERIFY_PERTURBED]; /* but for layout: rank 0 */
     int nperturbed;
+    gw_verify_choices choices; /* of the reference; the other sides have them given */
     gw_verify_item *items;
     gw_verify_tensor *entries; /* [nitems] */
     int64_t nitems, most_elems;
@@ -67,6 +70,16 @@ void gw_verify_list_items(gw_verifier *r);
 GW_WARN_UNUSED gw_status gw_verify_compare_start(gw_verifier *r);    /* initial weights */
 GW_WARN_UNUSED gw_status gw_verify_compare_replicas(gw_verifier *r); /* bit for bit */
 GW_WARN_UNUSED gw_status gw_verify_compare_step(gw_verifier *r);
+/* How far lossy wires may move what the layout computes in the step to come, relative to its norm;
+ * 0 without. Rank 0. */
+double gw_verify_wires_of_step(gw_verifier *r);
+
+/* verify_replay.c: a step of the reference and of its perturbed copies, which take its choices
+ * (rank 0); those given to all ranks; after the layout's step, whether it would have made them. */
+GW_WARN_UNUSED gw_status gw_verify_step_references(gw_verifier *r);
+GW_WARN_UNUSED gw_status gw_verify_share_choices(gw_verifier *r);
+GW_WARN_UNUSED gw_status gw_verify_judge_choices(gw_verifier *r);
+void gw_verify_check_choices(gw_verifier *r, const char *precision);
 
 /* verify_explain.c, verify_axes.c; on rank 0, with the reference at any step: it is reset. */
 GW_WARN_UNUSED gw_status gw_verify_explain(gw_verifier *r);

@@ -243,6 +243,8 @@ static void write_micro_batch(gw_verify_side *v, const gw_micro_batch *m, int64_
     }
     gw_micro_batch here = {v->tokens, v->labels, v->positions, v->docs, v->ids, 0};
     gw_slices_write(&v->slices, v->x, &here);
+    gw_verify_choices_write(v->choices, v->x, k, v->rows * v->parts, v->reversed, &v->mem,
+                            &v->given, &v->given_room);
 }
 
 static void write_step_inputs(gw_verify_side *v, const gw_step_batch *b) {
@@ -299,7 +301,8 @@ static void nudge(gw_verify_side *v) {
         memcpy(v->saved[i], t.data, bytes);
         gw_floats_from(t.dtype, t.data, t.elems, w);
         gw_rng_key key = gw_rng_key_named((uint64_t)s->rf->train.seed, s->params[i].name);
-        nudge_floats(w, t.elems, gw_rng_key_fold(key, (uint64_t)v->step), by, one_in);
+        nudge_floats(w, t.elems, gw_rng_key_fold(key, (uint64_t)(v->step + (v->draw << 32))), by,
+                     one_in);
         gw_floats_to(t.dtype, w, t.elems, t.data);
         gw_mem_free(w);
     }

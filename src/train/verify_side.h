@@ -3,12 +3,13 @@
 #ifndef GW_TRAIN_VERIFY_SIDE_H
 #define GW_TRAIN_VERIFY_SIDE_H
 
-#include "data/loader.h"  /* gw_loader, gw_step_batch */
-#include "run/exec.h"     /* gw_exec, gw_comm */
-#include "train/feed.h"   /* gw_feed */
-#include "train/setup.h"  /* gw_setup */
-#include "train/slices.h" /* gw_slices */
-#include "train/verify.h" /* gw_verify_hooks */
+#include "data/loader.h"         /* gw_loader, gw_step_batch */
+#include "run/exec.h"            /* gw_exec, gw_comm */
+#include "train/feed.h"          /* gw_feed */
+#include "train/setup.h"         /* gw_setup */
+#include "train/slices.h"        /* gw_slices */
+#include "train/verify.h"        /* gw_verify_hooks */
+#include "train/verify_replay.h" /* gw_verify_choices */
 
 /* Rows of a side's micro-batch whose labels count, and the micro-batches that do; the rest is
  * masked, while the divisor stays that of the whole step. All zero: everything counts. */
@@ -38,6 +39,7 @@ typedef struct gw_verify_side {
     bool reversed; /* rows of each micro-batch in the opposite order */
     bool nudged;   /* a few weights rounded the other way, see verify_side.c */
     bool shaken;   /* many of them, from the first step on */
+    int64_t draw;  /* of nudged and shaken: which of several such sides */
     void **saved;  /* [setup->nparams]: their bytes, while nudged */
     gw_verify_only only;
     const gw_verify_hooks *hooks;                /* or NULL */
@@ -45,6 +47,9 @@ typedef struct gw_verify_side {
     int64_t step;                                /* steps done */
     int32_t *tokens, *labels, *positions, *docs; /* [b s] scratch */
     int64_t *ids;                                /* [b] */
+    const gw_verify_choices *choices; /* borrowed: given to a program that asks; or NULL */
+    int32_t *given;                   /* [given_room] scratch for them */
+    int64_t given_room;
 
     double loss_sum, norm; /* of the latest step, over all ranks */
     int64_t labels_seen;   /* of its whole batch */

@@ -49,6 +49,11 @@ void gw_floats_from(gw_dtype t, const void *src, int64_t n, float *dst) {
         gw_panic("%s is no float dtype", gw_dtype_name(t));
 }
 
+/* One that another stage of a pipeline has holds nothing here. */
+static bool is_here(const gw_exec *x, const gw_param *p) {
+    return gw_exec_find(x, p->name) != GW_NONE;
+}
+
 static gw_tensor tensor_of(const gw_exec *x, const gw_param *p) {
     gw_vid v = gw_exec_find(x, p->name);
     if (v == GW_NONE) gw_panic("the program has no parameter '%s'", p->name);
@@ -79,7 +84,7 @@ typedef struct filler {
 } filler;
 
 static int64_t chunks_of(const filler *f, const gw_param *p) {
-    return (tensor_of(f->x, p).elems + CHUNK - 1) / CHUNK;
+    return is_here(f->x, p) ? (tensor_of(f->x, p).elems + CHUNK - 1) / CHUNK : 0;
 }
 
 /* In [-bound, bound). */
@@ -416,7 +421,7 @@ gw_status gw_weights_load(gw_exec *x, const gw_model *m, const gw_param *params,
         GW_TRY(gw_st_open(path, &s.st, dg));
     gw_status st = GW_OK;
     for (int i = 0; i < n; i++) {
-        gw_status one = read_param(&s, x, m, &params[i], dg);
+        gw_status one = is_here(x, &params[i]) ? read_param(&s, x, m, &params[i], dg) : GW_OK;
         if (one != GW_OK) st = one;
     }
     if (st == GW_OK) st = read_buffers(&s, x, m, dg);

@@ -7,14 +7,14 @@
 #include "model/model.h" /* gw_model, gw_param */
 #include "run/exec.h"    /* gw_exec */
 
-/* Fills every parameter by its init rule: a pure function of (seed, tensor name, element index),
- * whatever the number of threads. */
+/* Fills every parameter that the program has by its init rule: a pure function of (seed, tensor
+ * name, element index), whatever the number of threads. */
 void gw_weights_init(gw_exec *x, const gw_param *params, int n, uint64_t seed, int threads);
 
-/* From a Hugging Face directory, a .safetensors file or a .gguf file (by the name's ending). Names
- * with and without the model's prefix are found; fused, transposed and interleaved forms are
- * undone. Missing or misshapen tensors are errors that name them all; tensors nothing reads give
- * one warning. Values are rounded to the parameters' dtype. */
+/* The parameters that the program has, from a Hugging Face directory, a .safetensors file or a
+ * .gguf file (by the name's ending). Names with and without the model's prefix are found; fused,
+ * transposed and interleaved forms are undone. Missing or misshapen tensors are errors that name
+ * them all; tensors nothing reads give one warning. Values are rounded to the parameters' dtype. */
 GW_WARN_UNUSED gw_status gw_weights_load(gw_exec *x, const gw_model *m, const gw_param *params,
                                          int n, const char *path, gw_diags *dg);
 

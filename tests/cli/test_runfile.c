@@ -40,6 +40,8 @@ static const char *const contexts[] = {
     "model: {family: deepseek, layers: 4, hidden: 64, heads: 4, moe: {groups: 4, experts: 16}}\n",
     "model: {family: qwen3_moe, layers: 2, hidden: 64, heads: 4, moe: {balance: none}}\n",
     "model: {family: llama, layers: 2, hidden: 64, heads: 8, rope_scaling: {type: yarn}}\n",
+    "model: {family: llama, layers: 6, hidden: 64, heads: 4}\nlayout: {pp: 2}\n",
+    "model: {family: llama, layers: 6, hidden: 64, heads: 4}\nlayout: {pp: 2, schedule: zb-2p}\n",
     "train: {steps: 100}\n",
 };
 
@@ -59,7 +61,9 @@ static void some_value(const gw_rf_key *k, gw_str *out) {
         gw_str_printf(out, "%g", k->check.hi >= 5 ? 2.5 + k->check.lo : k->check.hi * 0.625);
         return;
     case GW_RF_T_TEXT:
-        gw_str_add(out, gw_str_eq(k->path, "model.preset") ? "gpt2" : "some/path-1.x");
+        gw_str_add(out, gw_str_eq(k->path, "model.preset")      ? "gpt2"
+                        : gw_str_eq(k->path, "layout.schedule") ? "zb-h1"
+                                                                : "some/path-1.x");
         return;
     case GW_RF_T_ENUM: {
         const gw_rf_name *n = k->check.names;
@@ -68,6 +72,7 @@ static void some_value(const gw_rf_key *k, gw_str *out) {
         return;
     }
     case GW_RF_T_BYTES: gw_str_add(out, "3MiB"); return;
+    case GW_RF_T_COUNTS: gw_str_add(out, "[0, 6]"); return;
     case GW_RF_T_LIST: gw_str_add(out, "[rmsnorm, attention]"); return;
     case GW_RF_T_PAIR: gw_str_add(out, "[0.25, 0.5]"); return;
     case GW_RF_T_MAP: gw_str_add(out, "{\"*norm*\": none, \"*.mlp.*\": none}"); return;
@@ -287,7 +292,26 @@ static const fault faults[] = {
      "3\n",
      "config-value", 7, 19, "more than model.layers 2"},
     {LLAMA "layout:\n  tensor_model_parallel_size: 2\n", "config-unknown-key", 7, 3, "layout.tp"},
-    {LLAMA "layout:\n  pp_size: 2\n", "config-unknown-key", 7, 3, "no pipeline parallelism"},
+    {LLAMA "layout:\n  pp_size: 2\n", "config-unknown-key", 7, 3, "layout.pp"},
+    {LLAMA "layout:\n  num_layers_per_virtual_pipeline_stage: 2\n", "config-unknown-key", 7, 3,
+     "layout.virtual_stages"},
+    {LLAMA "layout:\n  pipeline_parallel_schedule: 1F1B\n", "config-unknown-key", 7, 3,
+     "layout.schedule"},
+    {LLAMA "layout:\n  num_microbatches: 8\n", "config-unknown-key", 7, 3, "train.accumulate"},
+    {LLAMA "layout:\n  virtual_stages: 2\n", "config-no-effect", 7, 19, "layout.pp is above 1"},
+    {LLAMA "layout: {pp: 2, schedule_memory: 2}\n", "config-no-effect", 6, 34, "such as zb-2p"},
+    {LLAMA "layout: {pp: 2, schedule: 1f2b}\n", "config-value", 6, 27, "did you mean 1f1b?"},
+    {LLAMA "layout: {pp: 8}\n", "config-layout", 6, 14, "layout.pp: 4"},
+    {LLAMA "layout: {pp: 2, virtual_stages: 2, schedule: 1f1b}\n", "config-layout", 6, 33,
+     "layout.virtual_stages: 1"},
+    {LLAMA "train: {accumulate: 5}\nlayout: {pp: 2, virtual_stages: 2}\n", "config-layout", 6, 21,
+     "train.accumulate: 4"},
+    {LLAMA "layout: {pp: 2, stages: [1, 2]}\n", "config-layout", 6, 25, "adds up to 3 layers"},
+    {LLAMA "layout: {pp: 2, stages: [1, 1, 0]}\n", "config-layout", 6, 25, "lists 3 stages"},
+    {LLAMA "layout: {pp: 3, stages: [1, 0, 1]}\n", "config-layout", 6, 25, "no layer"},
+    {LLAMA "layout: {pp: 2, stages: [1, x]}\n", "config-type", 6, 29, "list of integers"},
+    {LLAMA "layout: {pp: 2, schedule: 'file:nowhere.txt'}\n", "file-open", 6, 27, "nowhere.txt"},
+    {"model: {family: resnet18}\nlayout: {pp: 2}\n", "config-layout", 2, 14, "net for images"},
     {LLAMA "layout:\n  sequence_parallel: true\n", "config-no-effect", 7, 22, "layout.tp is"},
     {LLAMA "layout:\n  cp_ulysses: 2\n", "config-no-effect", 7, 15, "layout.cp_mode is hybrid"},
     {LLAMA "layout: {tp: 2, shard: {'*.q.weight': k}}\n", "config-layout", 6, 24, "cuts a head"},

@@ -231,6 +231,47 @@ static gw_status peers(gw_comm *c, void *user, gw_diags *dg) {
 }
 TEST(comm_peer_memory) { everywhere(peers, NULL); }
 
+/* Every rank has its own size, one none at all: what is there is seen, what is not is NULL. */
+static gw_status own_sizes(gw_comm *c, void *user, gw_diags *dg) {
+    (void)user;
+    int me = gw_comm_rank(c), n = gw_comm_size(c), ranks[8];
+    for (int i = 0; i < n; i++) ranks[i] = i;
+    gw_group g = {n, me, ranks};
+    gw_transport *t = gw_comm_transport(c);
+    for (int round = 0; round < 3; round++) {
+        rig_memory m = {.fd = -1, .handle = -1};
+        int64_t bytes = 5000 * ((me + round) % n); /* of one rank: none */
+        if (bytes)
+            GW_TRY(rig_memory_share(c, bytes, &m, dg));
+        else
+            GW_TRY(gw_comm_share(c, NULL, 0, -1, &m.handle, dg));
+        RANK_CHECK(dg, m.handle >= 0, "no handle");
+        int64_t *mine = m.base;
+        for (int64_t i = 0; i < bytes / 8; i++) mine[i] = 1000000 * me + i;
+        GW_TRY(gw_comm_barrier(c, "written", dg));
+        for (int r = 0; r < n; r++)
+            for (int64_t at = 0; at < bytes / 8; at += 100) {
+                int64_t theirs = 5000 * ((r + round) % n);
+                const int64_t *p = t->ops->peer(t, &g, r, &mine[at]);
+                RANK_CHECK(dg, (p != NULL) == (at * 8 < theirs), "place %lld of rank %d",
+                           (long long)at, r);
+                RANK_CHECK(dg, !p || *p == 1000000 * r + at, "value of rank %d", r);
+            }
+        GW_TRY(gw_comm_barrier(c, "read", dg));
+        if (bytes)
+            rig_memory_release(c, &m);
+        else
+            gw_comm_unshare(c, m.handle);
+    }
+    return GW_OK;
+}
+TEST(comm_regions_of_own_sizes) {
+    for (int n = 2; n <= 5; n += 3) {
+        rig_threads(n, own_sizes, NULL);
+        rig_processes(n, own_sizes, NULL);
+    }
+}
+
 /* ------------------------------------------------------------------------------ collectives */
 
 static gw_status collectives_on(gw_comm *c, uint32_t axes, int64_t size, int first, int stride,
@@ -325,7 +366,7 @@ TEST(comm_flight_keeps_the_last) {
     char *text = NULL;
     size_t n = 0;
     FILE *out = open_memstream(&text, &n);
-    gw_flight_print(&f, 3, 200 * 1000, out);
+    gw_flight_print(&f, NULL, 3, 200 * 1000, out);
     fclose(out);
     CHECK(strstr(text, "rank 3: 100 collectives") && strstr(text, "number 37") &&
           !strstr(text, "number 36\n") && strstr(text, "not ended"));

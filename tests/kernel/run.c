@@ -142,6 +142,82 @@ static void run_in(const values *v, const gw_op *o, const gw_kernel *k, int thre
     free(map);
 }
 
+/* A map of pointers with every operand of `o` in fresh memory; out[] as own_map. */
+static void **moved_map(const values *v, const gw_op *o, void *out[]) {
+    const gw_graph *g = &v->c->g;
+    void **map = own_map(v, o, RUN_APART, out);
+    for (int i = 0; i < o->nin; i++) {
+        gw_vid in = gw_op_in(g, o, i);
+        if (in == GW_NONE || map[in] != v->data[in]) continue; /* taken over, or twice an input */
+        map[in] = fresh(value_bytes(g, in));
+        memcpy(map[in], v->data[in], (size_t)value_bytes(g, in));
+    }
+    return map;
+}
+
+static void free_moved(const values *v, const gw_op *o, void **map, void *out[]) {
+    const gw_graph *g = &v->c->g;
+    for (int i = 0; i < o->nin; i++) {
+        gw_vid in = gw_op_in(g, o, i);
+        bool ours = in != GW_NONE && map[in] != v->data[in];
+        for (int j = 0; j < o->nout; j++) ours = ours && map[in] != out[j];
+        if (ours) free(map[in]);
+        if (ours) map[in] = v->data[in];
+    }
+    for (int i = 0; i < o->nout; i++) free(out[i]);
+    free(map);
+}
+
+/* What a launch left, as one number, and NaN over all that it touched. */
+static uint64_t take_sums(const values *v, const gw_op *o, void **map, void *out[]) {
+    const gw_graph *g = &v->c->g;
+    uint64_t h = 0;
+    for (int i = 0; i < o->nout; i++)
+        h = h * 31 + sum_of(out[i], value_bytes(g, gw_op_out(g, o, i)));
+    for (int i = 0; i < o->nin; i++) {
+        gw_vid in = gw_op_in(g, o, i);
+        if (in != GW_NONE) memset(map[in], 0xff, (size_t)value_bytes(g, in));
+    }
+    for (int i = 0; i < o->nout; i++)
+        memset(out[i], 0xff, (size_t)value_bytes(g, gw_op_out(g, o, i)));
+    return h;
+}
+
+void check_moved(const values *v, gw_oid id, const gw_kernel *k, int threads) {
+    const gw_graph *g = &v->c->g;
+    const gw_op *o = &g->ops.items[id];
+    gw_machine m = gw_machine_this(threads);
+    gw_tensor in[32], outs[GW_MAX_OUT];
+    void *out[2][GW_MAX_OUT], **map[2];
+    uint64_t sum[2];
+    for (int i = 0; i < 2; i++) map[i] = moved_map(v, o, out[i]);
+    gw_kargs a = {.threads = threads, .work_bytes = k->workspace(g, o, &m)};
+    gw_kargs_bind(&a, g, o, in, outs, data_of, map[0], 0);
+    a.work = fresh(a.work_bytes);
+    gw_arena arena = {0};
+    gw_diags dg;
+    gw_diags_init(&dg);
+    void *state = NULL;
+    CHECK_OK(k->prepare(&a, &arena, &state, &dg), &dg);
+    for (int i = 0; i < 2; i++) {
+        for (int j = 0; j < o->nin; j++)
+            in[j].data = gw_op_in(g, o, j) == GW_NONE ? NULL : map[i][gw_op_in(g, o, j)];
+        for (int j = 0; j < o->nout; j++) outs[j].data = out[i][j];
+        int64_t allocations = gw_mem_count();
+        CHECK_OK(k->launch(state, &a, &dg), &dg);
+        if (k != &gw_kernel_reference) CHECK_EQ(gw_mem_count(), allocations);
+        if (i == 1) check_outputs(v, id, k, out[1]);
+        sum[i] = take_sums(v, o, map[i], out[i]);
+    }
+    CHECK_MSG(sum[0] == sum[1], "%s of %s differs where its tensors lie elsewhere", v->c->name,
+              k->name);
+    k->release(state);
+    gw_arena_release(&arena);
+    gw_diags_release(&dg);
+    free(a.work);
+    for (int i = 0; i < 2; i++) free_moved(v, o, map[i], out[i]);
+}
+
 void run_kernel(const values *v, gw_oid o, const gw_kernel *k, int threads, run_mode mode,
                 void *out[]) {
     run_in(v, &v->c->g.ops.items[o], k, threads, mode, out);

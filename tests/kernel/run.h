@@ -31,6 +31,9 @@ typedef enum run_mode {
 void run_kernel(const values *v, gw_oid o, const gw_kernel *k, int threads, run_mode mode,
                 void *out[]);
 void outputs_free(const values *v, gw_oid o, void *out[]);
+/* Prepares op o once and launches it twice: where its tensors lie, and with all of them elsewhere,
+ * what was there before overwritten with NaN. Workspace stays. The bytes of both runs are equal. */
+void check_moved(const values *v, gw_oid o, const gw_kernel *k, int threads);
 /* Compares with the reference's outputs, which values_reference made. */
 void check_outputs(const values *v, gw_oid o, const gw_kernel *k, void *const out[]);
 /* All of the above for one op, both modes where the op allows them. */

@@ -7,8 +7,10 @@
 #include "ops/ops.h" /* gw_ops_table */
 #include "run.h"
 
-/* Runs all ops of a case by the reference, and those that are k's also by k. Returns how many. */
-static int run_case(const gw_case *c, const gw_kernel *k, const gw_machine *m) {
+typedef void check_op(values *v, gw_oid o, const gw_kernel *k, int threads);
+
+/* Runs all ops of a case by the reference, and checks those that are k's. Returns how many. */
+static int run_case(const gw_case *c, const gw_kernel *k, const gw_machine *m, check_op *check) {
     int n = 0;
     values v;
     values_init(&v, c);
@@ -16,14 +18,14 @@ static int run_case(const gw_case *c, const gw_kernel *k, const gw_machine *m) {
         const gw_op *op = &c->g.ops.items[o];
         values_reference(&v, (gw_oid)o);
         if (strcmp(gw_op_def(&c->g, op)->name, k->op) != 0 || !k->supports(&c->g, op, m)) continue;
-        check_kernel(&v, (gw_oid)o, k, m->threads);
+        check(&v, (gw_oid)o, k, m->threads);
         n++;
     }
     values_release(&v);
     return n;
 }
 
-static void run_all(gw_dtype dtype) {
+static void run_all(gw_dtype dtype, check_op *check) {
     gw_machine m = gw_machine_this(2);
     int total = 0;
     for (int i = 0; gw_kernel_at(i); i++) {
@@ -33,7 +35,7 @@ static void run_all(gw_dtype dtype) {
         gw_cases cs;
         gw_cases_init(&cs, gw_ops_table(), op_named(k->op), dtype, &dg);
         int n = 0;
-        for (int64_t c = 0; c < cs.items.count; c++) n += run_case(cs.items.items[c], k, &m);
+        for (int64_t c = 0; c < cs.items.count; c++) n += run_case(cs.items.items[c], k, &m, check);
         test_note("%-28s %-5s %d cases", k->name, gw_dtype_name(dtype), n);
         total += n;
         gw_cases_release(&cs);
@@ -42,9 +44,17 @@ static void run_all(gw_dtype dtype) {
     CHECK(total > 20);
 }
 
-TEST(kernels_agree_with_references_in_f32) { run_all(GW_F32); }
-TEST(kernels_agree_with_references_in_bf16) { run_all(GW_BF16); }
-TEST(kernels_agree_with_references_in_f16) { run_all(GW_F16); }
+TEST(kernels_agree_with_references_in_f32) { run_all(GW_F32, check_kernel); }
+TEST(kernels_agree_with_references_in_bf16) { run_all(GW_BF16, check_kernel); }
+TEST(kernels_agree_with_references_in_f16) { run_all(GW_F16, check_kernel); }
+
+static void moved(values *v, gw_oid o, const gw_kernel *k, int threads) {
+    check_moved(v, o, k, threads);
+}
+
+/* In a pipeline an op runs on other places for each micro-batch under way. */
+TEST(kernels_go_where_their_tensors_go_in_f32) { run_all(GW_F32, moved); }
+TEST(kernels_go_where_their_tensors_go_in_bf16) { run_all(GW_BF16, moved); }
 
 TEST(every_kernel_is_for_an_op_that_has_cases) {
     for (int i = 0; gw_kernel_at(i); i++) {

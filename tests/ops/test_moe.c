@@ -35,12 +35,12 @@ TEST(equal_scores_go_to_the_lower_index) {
     gw_route r = {.n = 5, .top = 3, .groups = 1, .group_limit = 1, .normalize = true, .scale = 1};
     double z[5] = {1, 2, 2, 1, 2}, gates[3], probs[5];
     int32_t ids[3];
-    gw_route_token(&r, z, NULL, ids, gates, probs);
+    gw_route_token(&r, z, NULL, NULL, ids, gates, probs);
     CHECK(ids[0] == 1 && ids[1] == 2 && ids[2] == 4);
     for (int i = 0; i < 3; i++) CHECK(fabs(gates[i] - 1.0 / 3) < 1e-15);
     for (int i = 0; i < 5; i++)
         z[i] = (double)NAN; /* whatever comes in, experts are named, once each */
-    gw_route_token(&r, z, NULL, ids, gates, probs);
+    gw_route_token(&r, z, NULL, NULL, ids, gates, probs);
     CHECK(ids[0] == 0 && ids[1] == 1 && ids[2] == 2);
 }
 
@@ -50,10 +50,10 @@ TEST(groups_count_as_their_best_two_or_their_best_one) {
     double score[6] = {0.85, 0.05, 0.5, 0.5, 0.6, 0.35}, z[6], gates[2], probs[6];
     int32_t ids[2];
     for (int i = 0; i < 6; i++) z[i] = log(score[i] / (1 - score[i]));
-    gw_route_token(&r, z, NULL, ids, gates, probs);
+    gw_route_token(&r, z, NULL, NULL, ids, gates, probs);
     CHECK(ids[0] / 2 == 1 && ids[1] / 2 == 1 && ids[0] != ids[1]);
     r.group_max = true;
-    gw_route_token(&r, z, NULL, ids, gates, probs);
+    gw_route_token(&r, z, NULL, NULL, ids, gates, probs);
     CHECK(ids[0] == 0 && ids[1] == 1);
 }
 
@@ -61,7 +61,7 @@ TEST(a_bias_moves_the_choice_and_not_the_gate) {
     gw_route r = {.n = 4, .top = 1, .groups = 1, .group_limit = 1, .sigmoid = true, .scale = 2.5};
     double z[4] = {0, 1, 2, 3}, bias[4] = {0.9, 0, 0, 0}, gates[1], probs[4];
     int32_t ids[1];
-    gw_route_token(&r, z, bias, ids, gates, probs);
+    gw_route_token(&r, z, bias, NULL, ids, gates, probs);
     CHECK(ids[0] == 0 && fabs(gates[0] - 2.5 * 0.5) < 1e-15);
     double sum = 0;
     for (int i = 0; i < 4; i++) sum += probs[i];
@@ -76,7 +76,7 @@ TEST(normalised_softmax_gates_are_a_softmax_of_the_chosen) {
         int32_t ids[2];
         for (int i = 0; i < 8; i++)
             z[i] = gw_rng_normal(gw_rng_key_named(1, "z"), (uint64_t)(trial * 8 + i));
-        gw_route_token(&r, z, NULL, ids, gates, probs);
+        gw_route_token(&r, z, NULL, NULL, ids, gates, probs);
         double a = exp(z[ids[0]]), b = exp(z[ids[1]]);
         CHECK(fabs(gates[0] - a / (a + b)) < 1e-14 && z[ids[0]] >= z[ids[1]]);
         int above = 0;
@@ -93,19 +93,90 @@ TEST(gradients_flow_through_probs) {
         double z[6] = {0.3, -1, 0.7, 2, -0.2, 1.1}, w[6] = {1, -2, 0.5, 3, -1, 0.25}, dz[6];
         double gates[2], probs[6];
         int32_t ids[2];
-        gw_route_token(&r, z, NULL, ids, gates, probs);
+        gw_route_token(&r, z, NULL, NULL, ids, gates, probs);
         gw_route_token_grad(&r, z, ids, NULL, w, dz);
         for (int i = 0; i < 6; i++) {
             double f[2] = {0, 0}, h = 1e-5, keep = z[i];
             for (int side = 0; side < 2; side++) {
                 z[i] = keep + (side ? h : -h);
-                gw_route_token(&r, z, NULL, ids, gates, probs);
+                gw_route_token(&r, z, NULL, NULL, ids, gates, probs);
                 for (int j = 0; j < 6; j++) f[side] += w[j] * probs[j];
             }
             z[i] = keep;
             CHECK(fabs((f[1] - f[0]) / (2 * h) - dz[i]) < 1e-8);
         }
     }
+}
+
+/* ---- choices made elsewhere ---- */
+
+TEST(choices_that_are_given_are_taken) {
+    gw_route r = {.n = 4, .top = 2, .groups = 1, .group_limit = 1, .normalize = true, .scale = 3};
+    const double z[4] = {log(1), log(2), log(3), log(4)};
+    const int32_t given[2] = {0, 2}, none[2] = {0, 4};
+    double gates[2], probs[4];
+    int32_t ids[2] = {7, 7};
+    CHECK(gw_route_token(&r, z, NULL, given, ids, gates, probs));
+    CHECK(ids[0] == 0 && ids[1] == 2);
+    CHECK_NEAR(gates[0], 3 * 0.25, 1e-15); /* scores 0.1 and 0.3 of 0.4 */
+    CHECK_NEAR(gates[1], 3 * 0.75, 1e-15);
+    CHECK_NEAR(probs[3], 0.4, 1e-15);
+    CHECK(!gw_route_token(&r, z, NULL, none, ids, gates, probs)); /* there is no expert 4 */
+}
+
+TEST(a_margin_is_what_another_choice_has_more) {
+    gw_route r = {.n = 6, .top = 2, .groups = 1, .group_limit = 1, .scale = 1};
+    const double pick[6] = {0.8, 0.1, 0.5, 0.45, 0.3, 0.75};
+    static const int32_t own[2] = {5, 0}, second[2] = {0, 2}, both[2] = {3, 2}, bad[2] = {0, -1};
+    int64_t differ = 9;
+    CHECK(gw_route_margin(&r, pick, own, &differ) == 0 && differ == 0);
+    CHECK_NEAR(gw_route_margin(&r, pick, second, &differ), 0.25, 1e-15);
+    CHECK_EQ(differ, 1);
+    CHECK_NEAR(gw_route_margin(&r, pick, both, &differ), 0.35, 1e-15);
+    CHECK_EQ(differ, 2);
+    CHECK(isinf(gw_route_margin(&r, pick, bad, &differ)));
+    /* Groups {0,1} {2,3} {4,5}: 0.9, 0.95, 1.05 together, one of them open. */
+    r.groups = 3;
+    static const int32_t first[2] = {0, 1}, middle[2] = {2, 3}, two[2] = {0, 2};
+    CHECK_NEAR(gw_route_margin(&r, pick, first, &differ), 0.075, 1e-15);
+    CHECK_NEAR(gw_route_margin(&r, pick, middle, &differ), 0.05, 1e-15);
+    CHECK(isinf(gw_route_margin(&r, pick, two, &differ)));
+    /* Two of them open, judged by their best: 0.8, 0.5, 0.75. */
+    r.group_limit = 2;
+    r.group_max = true;
+    CHECK_NEAR(gw_route_margin(&r, pick, two, &differ), 0.25, 1e-15);
+}
+
+/* What a choice is called a near-tie by: moving scores by d makes no margin above 2 d; and a margin
+ * is needed: with scores moved by less than half of it no run makes that choice. */
+TEST(scores_that_moved_by_d_have_margins_up_to_2_d) {
+    gw_rng_key key = gw_rng_key_named(1, "margins");
+    uint64_t at = 0;
+    int64_t differing = 0;
+    for (int round = 0; round < 4000; round++) {
+        gw_route r = {.n = 12, .top = 1 + round % 4, .groups = round % 3 ? 4 : 1, .scale = 1};
+        r.group_limit = r.groups == 1 ? 1 : 2 + round % 2;
+        r.group_max = round % 5 == 0;
+        r.sigmoid = true;
+        double z[12], moved[12], a[12], b[12], gates[4], probs[12], d = 0;
+        int32_t ids[4];
+        int64_t differ = 0;
+        for (int i = 0; i < 12; i++) {
+            z[i] = (double)gw_rng_u32(key, at++) / 2e9 - 1;
+            moved[i] = z[i] + 0.3 * ((double)gw_rng_u32(key, at++) / 4e9 - 0.5);
+        }
+        gw_route_picks(&r, z, NULL, a);
+        gw_route_picks(&r, moved, NULL, b);
+        for (int i = 0; i < 12; i++) d = fmax(d, fabs(a[i] - b[i]));
+        CHECK(gw_route_token(&r, moved, NULL, NULL, ids, gates, probs));
+        CHECK(gw_route_margin(&r, b, ids, &differ) == 0 && differ == 0);
+        double margin = gw_route_margin(&r, a, ids, &differ);
+        CHECK_MSG(margin <= 2 * d, "round %d: margin %g of scores that moved by %g", round, margin,
+                  d);
+        CHECK((margin > 0) == (differ > 0));
+        differing += differ > 0;
+    }
+    CHECK(differing > 1000 && differing < 3500);
 }
 
 /* ---- capacity ---- */

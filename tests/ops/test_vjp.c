@@ -242,7 +242,9 @@ TEST(descriptors_are_whole) {
         CHECK_MSG(d->doc && d->doc[0] && d->signature && d->infer && d->verify && d->sign &&
                       d->cost && d->vjp && d->reference && d->cases,
                   "%s has an empty slot", d->name);
-        CHECK_MSG(d->nout >= 1 && d->nout <= GW_MAX_OUT && d->nin <= GW_MAX_IN, "%s", d->name);
+        bool leaves = strcmp(d->name, "send") == 0; /* its value is another program's */
+        CHECK_MSG(d->nout >= !leaves && d->nout <= GW_MAX_OUT && d->nin <= GW_MAX_IN, "%s",
+                  d->name);
         CHECK_MSG(d->nattrs <= GW_MAX_ATTRS && (d->nattrs == 0 || d->attrs), "%s", d->name);
         CHECK_MSG(d->nacc <= d->noptional && d->noptional <= d->nin && d->nacc <= d->nout, "%s",
                   d->name);

@@ -87,7 +87,7 @@ static void build(gw_graph *g, const gw_moe *m, gw_diags *dg) {
     gw_builder_init(&b, g, dg);
     b.rate = GW_RATE_MB;
     gw_vid x = gw_build1(&b, "embed", tokens, p[EMB]);
-    gw_moe_in in = {x, tokens, p[ROUTER], bias, p[GATE], p[UP], p[DOWN], aux, true};
+    gw_moe_in in = {x, tokens, p[ROUTER], bias, p[GATE], p[UP], p[DOWN], aux, GW_NONE, true};
     gw_builder_enter(&b, "layer 0");
     gw_vid y = gw_moe_build(&b, m, &in, 0);
     gw_builder_leave(&b);
@@ -373,7 +373,7 @@ static void add_token(unit *u, const gw_route *r, int32_t token) {
         for (int d = 0; d < D; d++)
             logits[e] +=
                 (double)weight_of(ROUTER, e * D + d) * (double)weight_of(EMB, token * D + d);
-    gw_route_token(r, logits, NULL, ids, gates, probs);
+    CHECK(gw_route_token(r, logits, NULL, NULL, ids, gates, probs));
     for (int k = 0; k < T; k++) u->load[ids[k]]++;
     for (int e = 0; e < N; e++) sum += exp(logits[e]);
     for (int e = 0; e < N; e++) u->p[e] += exp(logits[e]) / sum;

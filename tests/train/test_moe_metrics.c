@@ -107,7 +107,7 @@ TEST(shares_and_drops_of_a_step) {
     gw_diags dg;
     gw_diags_init(&dg);
     gw_exec *x = make(1, NULL, &dg);
-    gw_moe_metrics *m = gw_moe_metrics_new(x, NULL, 2);
+    gw_moe_metrics *m = gw_moe_metrics_new(x, NULL, NULL, 2);
     const char *more = NULL;
     CHECK(m);
     CHECK_OK(gw_exec_run(x, GW_SEG_PRE, &dg), &dg);
@@ -131,7 +131,7 @@ TEST(shares_and_drops_of_a_step) {
 static gw_status body(gw_comm *c, void *user, gw_diags *dg) {
     (void)user;
     gw_exec *x = make(2, c, dg);
-    gw_moe_metrics *m = gw_moe_metrics_new(x, c, 1);
+    gw_moe_metrics *m = gw_moe_metrics_new(x, c, NULL, 1);
     const char *more = NULL;
     for (int step = 0; step < 2; step++) { /* a step is not what came before it */
         write_inputs(x);

@@ -9,6 +9,9 @@
 // stopped or dead (it does not answer). Who waits for a rank that itself waits asks on along the
 // chain, so that in a ring all ranks name the one that hangs, not their neighbours.
 //
+// A message of a channel is asked after like a collective; there the answer comes from the count of
+// the channel's other side, as both sides were compared when it was opened.
+//
 // Answers are given wherever a rank comes by: in its own waits, at the beginning of a collective,
 // and between ops (`alive`, at most ten times a second). What takes longer than the timeout without
 // coming by has to be announced first (`busy`); since such a rank cannot answer, the announcement
@@ -152,19 +155,22 @@ void gw_mpi_control_ask(gw_mpi_transport *t) {
     ask(t, t->watch.peer);
 }
 
-static void mismatch(gw_mpi_transport *t, int rank, const char *theirs,
-                     const gw_flight_mark *mine) {
+static void mismatch(gw_mpi_transport *t, const gw_mpi_note *a, const gw_flight_mark *mine) {
+    char their_doing[144], my_doing[144];
     gw_mpi_failed(t, "peer-mismatch",
                   "ranks %d and %d call different collectives: rank %d '%s', rank %d '%s' (number "
-                  "%llu of their group)",
-                  t->base.rank, rank, rank, theirs, t->base.rank, mine->text,
-                  (unsigned long long)mine->seq);
+                  "%llu of their group)%s%s",
+                  t->base.rank, a->from, a->from, a->text, t->base.rank, mine->text,
+                  (unsigned long long)mine->seq, gw_mpi_doing_of(a->from, a->doing, their_doing),
+                  gw_mpi_doing_of(t->base.rank, t->doing, my_doing));
 }
 
 static void answer(gw_mpi_transport *t, const gw_mpi_note *q) {
-    gw_flight_mark f;
-    gw_mpi_reached reached = find_flown(t, q->group, q->seq, &f);
-    bool there = reached == GW_MPI_THERE;
+    gw_flight_mark f = {0};
+    gw_mpi_reached reached;
+    bool message = gw_mpi_channels_find(t, q->group, q->seq, &reached);
+    if (!message) reached = find_flown(t, q->group, q->seq, &f);
+    bool there = reached == GW_MPI_THERE && !message;
     gw_mpi_note a = {
         .kind = GW_MPI_ANSWER,
         .ticket = q->ticket,
@@ -172,10 +178,15 @@ static void answer(gw_mpi_transport *t, const gw_mpi_note *q) {
         .reached = (int32_t)reached,
         .group = q->group,
         .seq = q->seq,
-        .signature = there ? f.signature : 0,
+        .signature = there     ? f.signature
+                     : message ? q->signature
+                               : 0,
+        .in_message = t->in_message,
         .progress = t->op + t->begun,
         .busy_s = busy_left(t),
+        .gap_s = 1e-9 * (double)t->longest_gap_ns,
     };
+    copy_text(a.doing, sizeof a.doing, t->doing);
     copy_text(a.text, sizeof a.text, there ? f.text : "");
     copy_text(a.now, sizeof a.now, t->latest.text[0] ? t->latest.text : "its start");
     gw_mpi_control_send(t, q->from, &a);
@@ -185,15 +196,18 @@ static void answer(gw_mpi_transport *t, const gw_mpi_note *q) {
  * last belongs to another collective, the two call them in different orders. */
 static void look_for_order(gw_mpi_transport *t, const gw_mpi_note *a) {
     bool found = false;
-    int tag = 0;
+    int tag = -1;
+    char doing[144];
+    if (t->in_message || a->in_message) return; /* messages have no order with collectives */
     if (a->from != t->watch.peer || a->waits_for != t->base.rank) return;
     if (a->reached != GW_MPI_NOT_YET) return;
     if (!gw_mpi_ok(t, t->api->probe(GW_MPI_DATA, a->from, &found, &tag), "probing")) return;
     if (!found || tag == t->tag) return;
     gw_mpi_failed(t, "peer-mismatch",
                   "ranks %d and %d call their collectives in different orders: rank %d is in '%s', "
-                  "rank %d in '%s'",
-                  t->base.rank, a->from, a->from, a->now, t->base.rank, t->latest.text);
+                  "rank %d in '%s'%s",
+                  t->base.rank, a->from, a->from, a->now, t->base.rank, t->latest.text,
+                  gw_mpi_doing_of(a->from, a->doing, doing));
 }
 
 static void take_answer(gw_mpi_transport *t, const gw_mpi_note *a) {
@@ -203,12 +217,14 @@ static void take_answer(gw_mpi_transport *t, const gw_mpi_note *a) {
     int64_t now = gw_clock_ns();
     if (p->progress != a->progress) w->life_ns = now;
     p->progress = a->progress;
+    p->gap_ns = (int64_t)(1e9 * a->gap_s);
     if (a->busy_s > 0) p->busy_until_ns = now + (int64_t)(1e9 * a->busy_s);
     copy_text(p->what, sizeof p->what, a->now);
+    copy_text(p->doing, sizeof p->doing, a->doing);
     w->answered = true;
     w->answer = *a;
     if (a->reached == GW_MPI_THERE && a->signature != t->latest.signature) {
-        mismatch(t, a->from, a->text, &t->latest);
+        mismatch(t, a, &t->latest);
         return;
     }
     look_for_order(t, a);
@@ -221,7 +237,7 @@ static void take_answer(gw_mpi_transport *t, const gw_mpi_note *a) {
 
 static void handle(gw_mpi_transport *t, gw_mpi_note *n) {
     if (n->from < 0 || n->from >= t->base.size) return;
-    n->text[sizeof n->text - 1] = n->now[sizeof n->now - 1] = 0;
+    n->text[sizeof n->text - 1] = n->now[sizeof n->now - 1] = n->doing[sizeof n->doing - 1] = 0;
     gw_mpi_peer *p = &t->peers[n->from];
     switch ((gw_mpi_note_kind)n->kind) {
     case GW_MPI_ASK: answer(t, n); break;

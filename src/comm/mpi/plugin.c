@@ -20,8 +20,8 @@
 #include <stdio.h>  /* snprintf */
 #include <string.h> /* memcpy, strcspn */
 
-/* MPI is a singleton of the process; so are its two communicators. */
-static MPI_Comm channels[2] = {MPI_COMM_NULL, MPI_COMM_NULL};
+/* MPI is a singleton of the process; so are its communicators. */
+static MPI_Comm channels[GW_MPI_CHANNELS] = {MPI_COMM_NULL, MPI_COMM_NULL, MPI_COMM_NULL};
 
 _Static_assert(sizeof(MPI_Request) <= sizeof(gw_mpi_request), "a request fits");
 
@@ -68,7 +68,7 @@ static int init(gw_mpi_world *w) {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_rank(MPI_COMM_WORLD, &w->rank);
     MPI_Comm_size(MPI_COMM_WORLD, &w->size);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < GW_MPI_CHANNELS; i++) {
         if ((e = MPI_Comm_dup(MPI_COMM_WORLD, &channels[i])) != MPI_SUCCESS) return e;
         MPI_Comm_set_errhandler(channels[i], MPI_ERRORS_RETURN);
     }
@@ -85,6 +85,14 @@ static int send_message(gw_mpi_channel c, const void *bytes, int n, int to, int 
                         gw_mpi_request *r) {
     MPI_Request q = MPI_REQUEST_NULL;
     int e = MPI_Isend(bytes, n, MPI_BYTE, to, tag, channels[c], &q);
+    pack(r, q);
+    return e;
+}
+
+static int send_synchronous(gw_mpi_channel c, const void *bytes, int n, int to, int tag,
+                            gw_mpi_request *r) {
+    MPI_Request q = MPI_REQUEST_NULL;
+    int e = MPI_Issend(bytes, n, MPI_BYTE, to, tag, channels[c], &q);
     pack(r, q);
     return e;
 }
@@ -111,7 +119,8 @@ static int test(gw_mpi_request *r, bool *done, int *n) {
 
 static int probe(gw_mpi_channel c, int from, bool *found, int *tag) {
     MPI_Status status;
-    int flag = 0, e = MPI_Iprobe(from, MPI_ANY_TAG, channels[c], &flag, &status);
+    int flag = 0, which = *tag < 0 ? MPI_ANY_TAG : *tag;
+    int e = MPI_Iprobe(from, which, channels[c], &flag, &status);
     *found = flag != 0;
     if (flag) *tag = status.MPI_TAG;
     return e;
@@ -140,7 +149,7 @@ static void error_text(int code, char *buf, int n) {
 }
 
 static int finalize(void) {
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < GW_MPI_CHANNELS; i++)
         if (channels[i] != MPI_COMM_NULL) MPI_Comm_free(&channels[i]);
     return MPI_Finalize();
 }
@@ -158,6 +167,7 @@ static const gw_mpi_api api = {
     .abi = GW_MPI_ABI,
     .init = init,
     .isend = send_message,
+    .issend = send_synchronous,
     .irecv = receive_message,
     .test = test,
     .probe = probe,

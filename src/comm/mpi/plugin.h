@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 /* Changes with the table: a plugin of another number is refused. */
-#define GW_MPI_ABI   1u
+#define GW_MPI_ABI   2u
 #define GW_MPI_ENTRY "gw_mpi_plugin"
 
 /* Room for an MPI_Request of any MPI; all zero is none. */
@@ -19,8 +19,9 @@ typedef struct gw_mpi_request {
     uint64_t words[2];
 } gw_mpi_request;
 
-/* Two communicators of all ranks: what is sent on one is never received on the other. */
-typedef enum gw_mpi_channel { GW_MPI_DATA, GW_MPI_CONTROL } gw_mpi_channel;
+/* Three communicators of all ranks: what is sent on one is never received on another. */
+typedef enum gw_mpi_channel { GW_MPI_DATA, GW_MPI_CONTROL, GW_MPI_MESSAGES } gw_mpi_channel;
+enum { GW_MPI_CHANNELS = GW_MPI_MESSAGES + 1 };
 
 #define GW_MPI_MAX_BYTES (1 << 30) /* of one message: MPI counts in int */
 
@@ -39,11 +40,14 @@ typedef struct gw_mpi_api {
     int (*init)(gw_mpi_world *w);
     /* Bytes stay where they are until the request is done. 0 <= n <= GW_MPI_MAX_BYTES. */
     int (*isend)(gw_mpi_channel c, const void *bytes, int n, int to, int tag, gw_mpi_request *r);
+    /* The same, but done only when the receiver has begun to receive it. */
+    int (*issend)(gw_mpi_channel c, const void *bytes, int n, int to, int tag, gw_mpi_request *r);
     /* from = -1: from any rank. */
     int (*irecv)(gw_mpi_channel c, void *bytes, int n, int from, int tag, gw_mpi_request *r);
     /* A request that is none is done. *n, if not NULL: bytes received. */
     int (*test)(gw_mpi_request *r, bool *done, int *n);
-    /* The tag of the first message from `from` that no receive has matched. */
+    /* The tag of the first message from `from` that no receive has matched; of those with *tag if
+     * that is >= 0. */
     int (*probe)(gw_mpi_channel c, int from, bool *found, int *tag);
     /* Withdraws a receive. */
     int (*cancel)(gw_mpi_request *r);

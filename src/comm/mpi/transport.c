@@ -15,6 +15,8 @@
 // ever longer, but shortly enough to keep a large transfer moving, since MPI moves bytes only in
 // our calls.
 //
+// Messages of channels (channel.c) have a communicator of their own, and wait by the same means.
+//
 // After the first failure every call fails with the same words. `abort` tells the others; `close`
 // after a failure leaves MPI open, because finalizing would wait for ranks that do not come. What
 // ends the processes then is the launcher, or the exit hook that gw_mpi_join sets.
@@ -45,8 +47,7 @@ static const gw_mpi_transport *of_const(const gw_transport *t) {
     return (const gw_mpi_transport *)(const void *)t;
 }
 
-/* GW_ERR_PEER; with a diagnostic where this rank is the one that found the fault. */
-static gw_status say_failed(const gw_mpi_transport *t, gw_diags *dg) {
+gw_status gw_mpi_say_failed(const gw_mpi_transport *t, gw_diags *dg) {
     gw_severity severity = t->silent ? GW_NOTE : GW_ERROR;
     if (t->silent && gw_log_get_level() < GW_LOG_DEBUG) return GW_ERR_PEER;
     gw_diag *d = gw_diag_add(dg, severity, GW_ERR_PEER, t->fail_id, (gw_where){0}, "%s", t->why);
@@ -89,9 +90,17 @@ static int64_t ask_interval(const gw_mpi_transport *t) {
     return ns < 20 * 1000 * 1000 ? 20 * 1000 * 1000 : ns > 1000000000 ? 1000000000 : ns;
 }
 
-/* How long a rank may be silent: the timeout, and longer where this rank's own ops take long. */
+/* How long the asked rank may be silent: the timeout, and longer where its ops, as far as it has
+ * told, or this rank's own take long. */
 static int64_t patience_ns(const gw_mpi_transport *t) {
-    return t->timeout_ns + 4 * t->longest_gap_ns;
+    int64_t gap = t->peers[t->watch.asked].gap_ns;
+    return t->timeout_ns + 4 * (gap > t->longest_gap_ns ? gap : t->longest_gap_ns);
+}
+
+const char *gw_mpi_doing_of(int rank, const char *doing, char buf[144]) {
+    buf[0] = 0;
+    if (doing[0]) snprintf(buf, 144, "; rank %d was last in %s", rank, doing);
+    return buf;
 }
 
 /* Nobody gave a sign of life in time: says who. */
@@ -101,21 +110,23 @@ static void say_late(gw_mpi_transport *t) {
     double s = 1e-9 * (double)patience_ns(t);
     t->late = true;
     const gw_mpi_peer *p = &t->peers[w->asked];
-    char via[64] = "";
+    char via[64] = "", their_doing[144], my_doing[144];
+    gw_mpi_doing_of(w->asked, p->doing, their_doing);
+    gw_mpi_doing_of(t->base.rank, t->doing, my_doing);
     if (w->asked != w->peer) snprintf(via, sizeof via, " (rank %d waits for it)", w->peer);
     if (!w->answered)
         gw_mpi_failed(t, "peer-late",
-                      "rank %d gives no sign of life for %.3g s%s: it is missing in '%s'", w->asked,
-                      s, via, text);
+                      "rank %d gives no sign of life for %.3g s%s: it is missing in '%s'%s%s",
+                      w->asked, s, via, text, their_doing, my_doing);
     else if (w->answer.waits_for >= 0)
         gw_mpi_failed(t, "peer-late",
                       "rank %d stands still for %.3g s%s in '%s', waiting for rank %d, while this "
-                      "rank waits in '%s'",
-                      w->asked, s, via, p->what, w->answer.waits_for, text);
+                      "rank waits in '%s'%s%s",
+                      w->asked, s, via, p->what, w->answer.waits_for, text, their_doing, my_doing);
     else
         gw_mpi_failed(t, "peer-late",
-                      "rank %d stands still for %.3g s%s after '%s': it is missing in '%s'",
-                      w->asked, s, via, p->what, text);
+                      "rank %d stands still for %.3g s%s after '%s': it is missing in '%s'%s%s",
+                      w->asked, s, via, p->what, text, their_doing, my_doing);
 }
 
 static void watch_begin(gw_mpi_transport *t, int peer, int64_t now) {
@@ -146,7 +157,7 @@ static void watch(gw_mpi_transport *t, int peer, int64_t now) {
     gw_mpi_control_ask(t);
 }
 
-static void rest(const gw_mpi_transport *t, int64_t elapsed, int largest) {
+static void rest(const gw_mpi_transport *t, int64_t elapsed, int64_t largest) {
     if (elapsed < (t->spin ? SPIN_NS : YIELD_NS)) {
         sched_yield();
         return;
@@ -155,18 +166,23 @@ static void rest(const gw_mpi_transport *t, int64_t elapsed, int largest) {
     nanosleep(&(struct timespec){.tv_nsec = ns < most ? ns : most}, NULL);
 }
 
+bool gw_mpi_pause(gw_mpi_transport *t, gw_mpi_waiting *w, int peer, int64_t bytes) {
+    if (w->looks++ < (t->spin ? SPIN_TESTS : 4)) return true;
+    int64_t now = gw_clock_ns();
+    if (!w->start_ns) w->start_ns = now;
+    watch(t, peer, now);
+    if (!t->failed) rest(t, now - w->start_ns, bytes);
+    return !t->failed;
+}
+
+void gw_mpi_pause_end(gw_mpi_transport *t) { t->watch.on = false; }
+
 static void wait_both(gw_mpi_transport *t, transfer *x) {
+    gw_mpi_waiting w = {0};
     bool done = false;
-    for (int i = 0; i < (t->spin ? SPIN_TESTS : 4); i++)
-        if (!test_both(t, x, &done) || done) return;
-    int64_t start = gw_clock_ns();
-    while (test_both(t, x, &done) && !done) {
-        int64_t now = gw_clock_ns();
-        watch(t, x->rank[0] >= 0 ? x->rank[0] : x->rank[1], now);
-        if (t->failed) break;
-        rest(t, now - start, x->largest);
-    }
-    t->watch.on = false;
+    while (test_both(t, x, &done) && !done)
+        if (!gw_mpi_pause(t, &w, x->rank[0] >= 0 ? x->rank[0] : x->rank[1], x->largest)) break;
+    gw_mpi_pause_end(t);
 }
 
 // ------------------------------------------------------------------ exchange, sync
@@ -198,7 +214,7 @@ static void exchange_piece(gw_mpi_transport *t, int to, const void *send, int ns
 static gw_status exchange(gw_transport *base, const gw_group *g, int to, const void *send,
                           int64_t nsend, int from, void *recv, int64_t nrecv, gw_diags *dg) {
     gw_mpi_transport *t = of(base);
-    if (t->failed) return say_failed(t, dg);
+    if (t->failed) return gw_mpi_say_failed(t, dg);
     int64_t start = gw_clock_ns(), most = to < 0 ? nrecv : from < 0 ? nsend : 0;
     if (to == g->me && from == g->me) {
         if (nsend) memmove(recv, send, (size_t)nsend);
@@ -216,7 +232,7 @@ static gw_status exchange(gw_transport *base, const gw_group *g, int to, const v
     } while (at < most && !t->failed);
     t->alive_ns = gw_clock_ns();
     t->waited_ns += t->alive_ns - start;
-    return t->failed ? say_failed(t, dg) : GW_OK;
+    return t->failed ? gw_mpi_say_failed(t, dg) : GW_OK;
 }
 
 /* The dissemination barrier: log2(n) rounds of empty messages (Hensgen, Finkel, Manber, 1988). */
@@ -224,7 +240,7 @@ static gw_status sync_group(gw_transport *base, const gw_group *g, gw_diags *dg)
     for (int d = 1; d < g->size; d *= 2)
         GW_TRY(exchange(base, g, (g->me + d) % g->size, NULL, 0, (g->me - d + g->size) % g->size,
                         NULL, 0, dg));
-    return of(base)->failed ? say_failed(of(base), dg) : GW_OK;
+    return of(base)->failed ? gw_mpi_say_failed(of(base), dg) : GW_OK;
 }
 
 // ------------------------------------------------------------------ marks
@@ -240,7 +256,7 @@ static gw_status begin(gw_transport *base, const gw_group *g, const gw_coll_mark
     t->tag = 1 + (int)(gw_hash64(key, sizeof key, 1) % (uint64_t)t->max_tag);
     t->begun++;
     if (now - t->serviced_ns > SERVE_EVERY_NS) gw_mpi_control_serve(t);
-    return t->failed ? say_failed(t, dg) : GW_OK;
+    return t->failed ? gw_mpi_say_failed(t, dg) : GW_OK;
 }
 
 static void end(gw_transport *base, const gw_group *g) {
@@ -289,7 +305,15 @@ static void alive(gw_transport *base, uint64_t op) {
     int64_t now = gw_clock_ns(), gap = t->alive_ns ? now - t->alive_ns : 0;
     t->alive_ns = now;
     if (gap > t->longest_gap_ns) t->longest_gap_ns = gap;
+    if (t->channels) gw_mpi_channels_progress(t);
     if (now - t->serviced_ns > SERVE_EVERY_NS) gw_mpi_control_serve(t);
+}
+
+static void doing(gw_transport *base, const char *what) {
+    gw_mpi_transport *t = of(base);
+    size_t n = strnlen(what, sizeof t->doing - 1);
+    memcpy(t->doing, what, n);
+    t->doing[n] = 0;
 }
 
 static void abort_all(gw_transport *base, const char *why) {
@@ -301,10 +325,12 @@ static int64_t waited_ns(const gw_transport *t) { return of_const(t)->waited_ns;
 
 static void print_flight(const gw_transport *base, FILE *out) {
     const gw_mpi_transport *t = of_const(base);
-    gw_flight_print(&t->flight, t->base.rank, gw_clock_ns(), out);
+    gw_flight_print(&t->flight, &t->messages, t->base.rank, gw_clock_ns(), out);
+    if (t->doing[0]) fprintf(out, "  rank %d is in %s\n", t->base.rank, t->doing);
     for (int r = 0; r < t->base.size; r++)
         if (t->peers[r].what[0])
-            fprintf(out, "rank %d, when it last answered: %s\n", r, t->peers[r].what);
+            fprintf(out, "rank %d, when it last answered: %s%s%s\n", r, t->peers[r].what,
+                    t->peers[r].doing[0] ? ", in " : "", t->peers[r].doing);
 }
 
 static void close_transport(gw_transport *base) {
@@ -340,7 +366,15 @@ static const gw_transport_ops ops = {
     .unshare = unshare_region,
     .busy = busy,
     .alive = alive,
+    .doing = doing,
     .abort = abort_all,
+    .channels_open = gw_mpi_channels_open,
+    .channels_bind = gw_mpi_channels_bind,
+    .channels_close = gw_mpi_channels_close,
+    .channel_send = gw_mpi_channel_send,
+    .channel_recv = gw_mpi_channel_recv,
+    .channel_drain = gw_mpi_channel_drain,
+    .channel_ready = gw_mpi_channel_ready,
     .waited_ns = waited_ns,
     .print_flight = print_flight,
     .close = close_transport,

@@ -11,7 +11,7 @@
 #include "comm/mpi/plugin.h" /* gw_mpi_api, gw_mpi_request, gw_mpi_world */
 #include "comm/transport.h"  /* gw_transport, gw_coll_mark */
 
-enum { GW_MPI_SLOTS = 64, GW_MPI_TEXT = 400 };
+enum { GW_MPI_SLOTS = 64, GW_MPI_TEXT = 600, GW_MPI_DOING = 96 };
 
 /* A control message. */
 typedef enum gw_mpi_note_kind {
@@ -28,18 +28,20 @@ typedef struct gw_mpi_note {
     uint32_t ticket;                /* ASK, and its ANSWER */
     int32_t waits_for;              /* ANSWER: the rank it waits for, or -1 */
     int32_t reached;                /* ANSWER: gw_mpi_reached */
-    int32_t unused;                 /* zero */
+    int32_t in_message;             /* ANSWER: it waits in a channel, not in a collective */
     uint64_t group, seq, signature; /* ASK: the asker's collective; ANSWER: what it called there */
     uint64_t progress;              /* ANSWER: changes as the rank gets on */
-    double busy_s;                  /* ANSWER, BUSY */
+    double busy_s, gap_s;           /* ANSWER, BUSY; ANSWER: its longest silence between two ops */
     char text[GW_MPI_TEXT];         /* the collective at (group, seq); what one is busy with; why */
-    char now[104];                  /* ANSWER: the latest collective */
+    char now[104];                  /* ANSWER: the latest collective or message */
+    char doing[GW_MPI_DOING];       /* ANSWER: gw_comm_doing */
 } gw_mpi_note;
 
 typedef struct gw_mpi_peer {
     uint64_t progress;
-    int64_t busy_until_ns;
+    int64_t busy_until_ns, gap_ns;
     char what[64]; /* what it is busy with, or its latest collective as far as is known */
+    char doing[GW_MPI_DOING];
 } gw_mpi_peer;
 
 /* A wait that takes long: whom it is for, and what asking around has shown. */
@@ -77,9 +79,13 @@ typedef struct gw_mpi_transport {
     int64_t busy_until_ns;
     char busy_with[64];
     bool busy_sent;
-    gw_flight flight;
-    gw_flight_mark
-        latest; /* the collective that it is in, or was in last; text "" before the first */
+    char doing[GW_MPI_DOING];
+    gw_flight flight, messages;
+    /* The collective or message that it is in, or was in last; text "" before the first. */
+    gw_flight_mark latest;
+    bool in_message;
+    struct gw_mpi_channels *channels; /* open sets, the latest first */
+    int next_tag;                     /* of GW_MPI_MESSAGES */
     gw_mpi_watch watch;
 
     gw_mpi_note in; /* being received */
@@ -98,6 +104,41 @@ gw_transport *gw_mpi_transport_new(const gw_mpi_api *api, const gw_mpi_world *w,
 
 /* Another rank failed, and is about to say why. */
 bool gw_mpi_transport_silent(const gw_transport *t);
+
+/* ---- waiting (transport.c) ---- */
+
+/* `while (!done) if (!gw_mpi_pause(...)) failed; gw_mpi_pause_end(t);` */
+typedef struct gw_mpi_waiting {
+    int looks;
+    int64_t start_ns;
+} gw_mpi_waiting;
+/* Between two looks at what rank `peer` is to do; false when it is over because something failed.
+ * `bytes`: of the transfer, which MPI moves only inside its calls. */
+bool gw_mpi_pause(gw_mpi_transport *t, gw_mpi_waiting *w, int peer, int64_t bytes);
+void gw_mpi_pause_end(gw_mpi_transport *t);
+/* GW_ERR_PEER; with a diagnostic where this rank is the one that found the fault. */
+gw_status gw_mpi_say_failed(const gw_mpi_transport *t, gw_diags *dg);
+/* What a rank said to be doing: "; rank 2 was last in forward of ...", or "". */
+const char *gw_mpi_doing_of(int rank, const char *doing, char buf[144]);
+
+/* ---- channels (channel.c), as in gw_transport_ops ---- */
+
+gw_status gw_mpi_channels_open(gw_transport *t, gw_channel_end *ends, int n,
+                               gw_transport_channels **out, gw_diags *dg);
+void gw_mpi_channels_bind(gw_transport *t, gw_transport_channels *set, int32_t max_tag);
+void gw_mpi_channels_close(gw_transport *t, gw_transport_channels *set);
+gw_status gw_mpi_channel_send(gw_transport *t, gw_transport_channels *set, int i, const void *src,
+                              const gw_coll_mark *m, gw_diags *dg);
+gw_status gw_mpi_channel_recv(gw_transport *t, gw_transport_channels *set, int i, void *dst,
+                              const gw_coll_mark *m, gw_diags *dg);
+gw_status gw_mpi_channel_drain(gw_transport *t, gw_transport_channels *set, int i,
+                               const gw_coll_mark *m, gw_diags *dg);
+bool gw_mpi_channel_ready(gw_transport *t, gw_transport_channels *set, int i);
+/* Lets MPI move what is under way. */
+void gw_mpi_channels_progress(gw_mpi_transport *t);
+/* Is `key` a channel of this rank's, and has it come to message `seq`? */
+bool gw_mpi_channels_find(const gw_mpi_transport *t, uint64_t key, uint64_t seq,
+                          gw_mpi_reached *reached);
 
 /* ---- control messages (control.c) ---- */
 

@@ -40,6 +40,7 @@ typedef enum attn_kind { FORWARD, BACKWARD, PART, PART_BACKWARD } attn_kind;
 
 typedef struct attention {
     gw_attn a;
+    attn_kind kind;
     const gw_attn_core *core;
     gw_runs at_q, at_k; /* indices along s */
     bool causal;
@@ -100,9 +101,17 @@ static int64_t workspace(const gw_graph *g, const gw_op *o, const gw_machine *m,
                thread_floats(longest(g, k, 1), longest(g, k, 3), longest(g, v, 3), is_grad(kind));
 }
 
-/* Results, and what is added to. */
-static void bind_results(const gw_kargs *k, attention *t, attn_kind kind) {
+/* Operands, results, and what is added to, where `k` has them. */
+static void bind_data(const gw_kargs *k, attention *t) {
+    attn_kind kind = t->kind;
     gw_attn *a = &t->a;
+    int q0 = gw_attention_first(is_grad(kind)), docs = gw_attention_docs(is_grad(kind));
+    a->q = k->in[q0].data;
+    a->key = k->in[q0 + 1].data;
+    a->v = k->in[q0 + 2].data;
+    a->docs = docs < k->nin ? k->in[docs].data : NULL;
+    a->kdocs = docs + 1 < k->nin && k->in[docs + 1].data ? k->in[docs + 1].data : a->docs;
+    memset(t->old, 0, sizeof t->old);
     for (int i = 0; i < k->nout; i++) {
         int acc = acc_of(kind, i);
         bool has = acc >= 0 && acc < k->nin && k->in[acc].data;
@@ -137,17 +146,13 @@ static void bind(const gw_kargs *k, attention *t, attn_kind kind) {
                      .h0 = w.first_head,
                      .g0 = w.first_group,
                      .dtype = w.q->dtype,
-                     .q = w.q->data,
-                     .key = w.k->data,
-                     .v = w.v->data,
-                     .docs = w.docs ? w.docs->data : NULL,
-                     .kdocs = w.kdocs ? w.kdocs->data : NULL,
                      .scale = (float)w.scale};
+    t->kind = kind;
     t->at_q = w.at_q;
     t->at_k = w.at_k;
     t->causal = w.causal;
     t->window = w.window;
-    bind_results(k, t, kind);
+    bind_data(k, t);
 }
 
 static gw_status prepare(const gw_kargs *k, gw_arena *arena, void **state, attn_kind kind) {
@@ -232,6 +237,7 @@ static gw_status forward_launch(void *state, const gw_kargs *k, gw_diags *dg) {
     (void)dg;
     attention *t = state;
     const gw_attn *a = &t->a;
+    bind_data(k, t);
     take_over(t, k);
     for (int64_t b = 0; b < a->b; b++) find_bounds(t, b);
     int64_t chunk = chunk_of(t), chunks = (a->sq + chunk - 1) / chunk, heads = a->b * a->h;
@@ -252,6 +258,7 @@ static gw_status backward_launch(void *state, const gw_kargs *k, gw_diags *dg) {
     (void)dg;
     attention *t = state;
     const gw_attn *a = &t->a;
+    bind_data(k, t);
     take_over(t, k);
     for (int64_t b = 0; b < a->b; b++) find_bounds(t, b);
 #pragma omp parallel num_threads(t->threads)

@@ -36,6 +36,7 @@ typedef struct side {
     int64_t converted; /* as float32 */
     int64_t reordered; /* in the wanted form */
     dnnl_memory_t plain_mem, wanted_mem;
+    void *plain_at; /* where plain_mem lies */
     dnnl_primitive_t reorder;
 } side;
 
@@ -241,8 +242,8 @@ static dnnl_status_t make_reorder(conv *c, side *s, bool out) {
 
 static dnnl_status_t bind_side(conv *c, int i, char *work) {
     side *s = &c->side[i];
-    void *plain = s->converted >= 0 ? work + s->converted : s->t.data;
-    dnnl_status_t st = dnnl_memory_create(&s->plain_mem, &s->plain, c->engine, plain);
+    s->plain_at = s->converted >= 0 ? work + s->converted : s->t.data;
+    dnnl_status_t st = dnnl_memory_create(&s->plain_mem, &s->plain, c->engine, s->plain_at);
     s->wanted_mem = s->plain_mem;
     if (st != dnnl_success || s->reordered < 0) return st;
     s->wanted_mem = NULL;
@@ -319,13 +320,27 @@ static gw_status launch_empty(const conv *c) {
     return GW_OK;
 }
 
+/* The operands lie where `k` has them now. */
+static dnnl_status_t move(conv *c, const gw_kargs *k) {
+    gw_conv_args a = gw_conv_args_of(k);
+    const gw_tensor *now[] = {a.x, a.w, a.y};
+    if (c->kind == FILTERS && c->acc) c->acc = &k->in[2];
+    for (int i = 0; i < 3; i++) {
+        side *s = &c->side[i];
+        s->t.data = now[i]->data;
+        if (!s->plain_mem || s->converted >= 0) continue;
+        dnnl_status_t st = gw_dnnl_memory_move(s->plain_mem, &s->plain_at, s->t.data);
+        if (st != dnnl_success) return st;
+    }
+    return dnnl_success;
+}
+
 static gw_status launch(void *state, const gw_kargs *k, gw_diags *dg) {
     conv *c = state;
-    if (c->kind == FILTERS && c->acc) c->acc = &k->in[2];
+    dnnl_status_t st = move(c, k);
     if (empty(c)) return launch_empty(c);
     gw_dnnl_threads(c->threads);
     int out = output_of(c->kind);
-    dnnl_status_t st = dnnl_success;
     dnnl_exec_arg_t args[4];
     for (int i = 0; i < 3; i++) {
         args[i] = (dnnl_exec_arg_t){argument_of(c, i), c->side[i].wanted_mem};

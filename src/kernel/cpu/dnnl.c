@@ -123,6 +123,7 @@ static dnnl_status_t add_arg(gw_dnnl_product *p, int arg, const dnnl_memory_desc
     dnnl_status_t st = dnnl_memory_create(&p->mem[i], md, p->engine, data);
     if (st != dnnl_success) return st;
     p->args[i] = (dnnl_exec_arg_t){arg, p->mem[i]};
+    p->data[i] = data;
     p->nargs++;
     return st;
 }
@@ -156,6 +157,27 @@ gw_status gw_dnnl_product_make(gw_dnnl_product *p, const gw_dnnl_spec *s, void *
     if (st == dnnl_success) return GW_OK;
     gw_dnnl_product_release(p);
     return failed(dg, "making a matrix product", st);
+}
+
+dnnl_status_t gw_dnnl_memory_move(dnnl_memory_t m, void **last, void *data) {
+    if (*last == data) return dnnl_success;
+    *last = data;
+    return dnnl_memory_set_data_handle(m, data);
+}
+
+gw_status gw_dnnl_product_move(gw_dnnl_product *p, void *a, void *b, void *c, void *bias,
+                               gw_diags *dg) {
+    for (int i = 0; i < p->nargs; i++) {
+        int arg = p->args[i].arg;
+        void *data = arg == DNNL_ARG_SRC       ? a
+                     : arg == DNNL_ARG_WEIGHTS ? b
+                     : arg == DNNL_ARG_DST     ? c
+                     : arg == DNNL_ARG_BIAS    ? bias
+                                               : p->data[i]; /* scratch stays */
+        dnnl_status_t st = gw_dnnl_memory_move(p->mem[i], &p->data[i], data);
+        if (st != dnnl_success) return failed(dg, "moving a matrix", st);
+    }
+    return GW_OK;
 }
 
 gw_status gw_dnnl_product_run(const gw_dnnl_product *p, gw_diags *dg) {

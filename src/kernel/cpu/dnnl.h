@@ -39,16 +39,21 @@ typedef struct gw_dnnl_product {
     dnnl_primitive_t primitive;
     dnnl_memory_t mem[5];
     dnnl_exec_arg_t args[5];
+    void *data[5]; /* of each argument, as last set */
     int nargs;
     int threads;
 } gw_dnnl_product;
 
 /* Scratch bytes of this product, or -1 where oneDNN has no implementation of it on this machine. */
 int64_t gw_dnnl_product_scratch(const gw_dnnl_spec *spec);
-/* Makes the primitive on the spec's pointers, which stay fixed. `scratch` holds at least
- * gw_dnnl_product_scratch(spec) bytes, aligned to 64. On an error *p is released. */
+/* Makes the primitive on the spec's pointers. `scratch` holds at least
+ * gw_dnnl_product_scratch(spec) bytes, aligned to 64, and stays. On an error *p is released. */
 GW_WARN_UNUSED gw_status gw_dnnl_product_make(gw_dnnl_product *p, const gw_dnnl_spec *spec,
                                               void *scratch, gw_diags *dg);
+/* From here on its matrices (bias: NULL without one) lie there. Costs nothing for those that have
+ * not moved, and a few stores for others. */
+GW_WARN_UNUSED gw_status gw_dnnl_product_move(gw_dnnl_product *p, void *a, void *b, void *c,
+                                              void *bias, gw_diags *dg);
 /* Runs it, and returns when it is done. */
 GW_WARN_UNUSED gw_status gw_dnnl_product_run(const gw_dnnl_product *p, gw_diags *dg);
 /* Safe on a zeroed product. */
@@ -60,6 +65,10 @@ GW_WARN_UNUSED gw_status gw_dnnl_sgemm(bool ta, bool tb, int64_t m, int64_t n, i
                                        const float *a, int64_t lda, const float *b, int64_t ldb,
                                        float beta, float *c, int64_t ldc, int threads,
                                        gw_diags *dg);
+
+/* Memory `m` lies at `data` from here on; *last is where it lay. Nothing is called where the two
+ * are equal. */
+GW_WARN_UNUSED dnnl_status_t gw_dnnl_memory_move(dnnl_memory_t m, void **last, void *data);
 
 /* Sets the calling thread's OpenMP thread count if it differs. */
 void gw_dnnl_threads(int threads);

@@ -60,13 +60,18 @@ static bool supports(const gw_graph *g, const gw_op *o, const gw_machine *m) {
            (!gw_vec_given(g, o, EXTRA) || gw_vec_is_float(gw_vec_in_type(g, o, EXTRA)));
 }
 
+/* The operands, where `k` has them. */
+static void bind(emulation *e, const gw_kargs *k) {
+    e->p = gw_fp8_product_of(k);
+    e->c = k->out[0];
+    if (k->nin > EXTRA) e->extra = k->in[EXTRA];
+}
+
 static gw_status prepare(const gw_kargs *k, gw_arena *a, void **state, gw_diags *dg) {
     (void)dg;
     emulation *e = gw_arena_new(a, emulation, 1);
     *state = e;
-    e->p = gw_fp8_product_of(k);
-    e->c = k->out[0];
-    if (k->nin > EXTRA) e->extra = k->in[EXTRA];
+    bind(e, k);
     e->dw = gw_op_is(k->g, k->op, "fp8_matmul_dw");
     e->threads = k->threads;
     room r = room_for(&e->p);
@@ -132,9 +137,9 @@ static void finish(const emulation *e, int64_t i0, int64_t m, int64_t j0, int64_
 }
 
 static gw_status launch(void *state, const gw_kargs *k, gw_diags *dg) {
-    (void)k;
-    const emulation *e = state;
+    emulation *e = state;
     const gw_fp8_product *p = &e->p;
+    bind(e, k);
     for (int64_t i = 0; i < p->m; i += TILE)
         for (int64_t j = 0; j < p->n; j += TILE) {
             int64_t m = GW_MIN(TILE, p->m - i), n = GW_MIN(TILE, p->n - j);

@@ -146,7 +146,11 @@ static int64_t lay_out(head *t, char *base) {
 
 static gw_tensor maybe(const gw_kargs *k, int i) { return i < k->nin ? k->in[i] : (gw_tensor){0}; }
 
-static void bind_mode(head *t, const gw_kargs *k) {
+/* The tensors, where `k` has them. */
+static void bind(head *t, const gw_kargs *k) {
+    t->x = k->in[0];
+    t->w = k->in[1];
+    t->labels = k->in[2];
     switch (t->mode) {
     case LOSS:
         t->seed = k->in[3];
@@ -176,16 +180,13 @@ static void bind_mode(head *t, const gw_kargs *k) {
 
 static head head_of(const gw_kargs *k, head_mode mode, bool bf16) {
     gw_vid w = gw_op_in(k->g, k->op, 1);
-    head t = {.x = k->in[0],
-              .w = k->in[1],
-              .labels = k->in[2],
-              .mode = mode,
+    head t = {.mode = mode,
               .grad = mode == LOSS_GRAD || mode == PART_GRAD,
               .bf16 = bf16,
               .here = gw_rows_of(k, w, 0),
               .vocabulary = gw_type_of(k->g, w)->dims[0].size,
               .threads = k->threads};
-    bind_mode(&t, k);
+    bind(&t, k);
     t.v = t.w.dims[0];
     t.d = t.w.dims[1];
     t.rows = t.labels.elems;
@@ -476,9 +477,19 @@ static void no_tile(const head *t, int64_t first, int64_t n) {
     if (t->grad) memset(t->dxt, 0, (size_t)(n * t->d) * sizeof *t->dxt);
 }
 
+/* Products of the bf16 kernel read w, and add to dw, where these lie now. */
+static gw_status move_products(head *t, gw_diags *dg) {
+    if (!t->bf16 || t->v == 0) return GW_OK;
+    GW_TRY(gw_dnnl_product_move(&t->to_logits, t->xb, t->w.data, t->logits, NULL, dg));
+    if (!t->grad) return GW_OK;
+    GW_TRY(gw_dnnl_product_move(&t->to_dx, t->eb, t->w.data, t->dxt, NULL, dg));
+    return gw_dnnl_product_move(&t->to_dw, t->eb, t->xb, t->dw.data, NULL, dg);
+}
+
 static gw_status launch(void *state, const gw_kargs *k, gw_diags *dg) {
-    (void)k;
-    const head *t = state;
+    head *t = state;
+    bind(t, k);
+    GW_TRY(move_products(t, dg));
     int64_t n = list_rows(t);
     if (t->grad) begin_dw(t, t->bf16 || n == 0);
     for (int64_t first = 0; first < n; first += t->tile) {

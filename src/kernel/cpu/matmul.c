@@ -55,6 +55,14 @@ static product product_of(const gw_kargs *k, bool dw) {
     return p;
 }
 
+/* Its tensors lie where `k` has them now. */
+static void move(product *p, const gw_kargs *k) {
+    p->a.data = k->in[0].data;
+    p->b.data = k->in[1].data;
+    p->c.data = k->out[0].data;
+    if (p->bias || p->acc) p->extra.data = k->in[2].data;
+}
+
 static void *no_data(void *user, gw_vid v) {
     (void)user, (void)v;
     return NULL;
@@ -184,12 +192,17 @@ static gw_status direct_prepare(const gw_kargs *k, gw_arena *a, void **state, gw
 }
 
 static gw_status direct_launch(void *state, const gw_kargs *k, gw_diags *dg) {
-    (void)k;
     direct *d = state;
-    seed_accumulator(&d->p);
-    if (!d->empty) return gw_dnnl_product_run(&d->product, dg);
-    fill_empty(&d->p);
-    return GW_OK;
+    product *p = &d->p;
+    move(p, k);
+    seed_accumulator(p);
+    if (d->empty) {
+        fill_empty(p);
+        return GW_OK;
+    }
+    GW_TRY(gw_dnnl_product_move(&d->product, p->a.data, p->b.data, p->c.data,
+                                p->bias ? p->extra.data : NULL, dg));
+    return gw_dnnl_product_run(&d->product, dg);
 }
 
 static void direct_release(void *state) {
@@ -296,9 +309,9 @@ static gw_status tiled_prepare(const gw_kargs *k, gw_arena *a, void **state, gw_
 }
 
 static gw_status tiled_launch(void *state, const gw_kargs *k, gw_diags *dg) {
-    (void)k;
-    const tiled *s = state;
+    tiled *s = state;
     const product *p = &s->p;
+    move(&s->p, k);
     seed_accumulator(p);
     if (empty(p)) {
         fill_empty(p);

@@ -30,11 +30,13 @@ static void route_token(const gw_kargs *k, const gw_route *r, int64_t i) {
     double z[GW_ROUTE_EXPERTS], bias[GW_ROUTE_EXPERTS], probs[GW_ROUTE_EXPERTS];
     double gates[GW_ROUTE_TOP];
     bool padding = gw_vec_int(&k->in[1], i)<0, biased = k->nin> 2 && k->in[2].data;
+    bool given = k->nin > 3 && k->in[3].data;
+    const int32_t *choices = given ? (const int32_t *)k->in[3].data + i * r->top : NULL;
     int32_t *ids = (int32_t *)k->out[1].data + i * r->top;
     if (!padding) {
         load(&k->in[0], i, r->n, z);
         if (biased) load(&k->in[2], 0, r->n, bias);
-        gw_route_token(r, z, biased ? bias : NULL, ids, gates, probs);
+        padding = !gw_route_token(r, z, biased ? bias : NULL, choices, ids, gates, probs);
     }
     for (int64_t j = 0; padding && j < r->top; j++) ids[j] = -1;
     store(&k->out[0], i, r->top, padding ? NULL : gates);
@@ -52,7 +54,8 @@ static gw_status route_launch(void *state, const gw_kargs *k, gw_diags *dg) {
 
 static bool route_supports(const gw_graph *g, const gw_op *o, const gw_machine *m) {
     (void)m;
-    return floats(g, o, 0) && floats(g, o, 2) && gw_vec_is_float(gw_vec_out_type(g, o, 0));
+    bool ints = !gw_vec_given(g, o, 3) || gw_vec_in_type(g, o, 3) == GW_I32;
+    return ints && floats(g, o, 0) && floats(g, o, 2) && gw_vec_is_float(gw_vec_out_type(g, o, 0));
 }
 
 static void grad_token(const gw_kargs *k, const gw_route *r, int64_t i) {

@@ -11,7 +11,7 @@
 //
 // Past its end the cosine rises again, as the formula does: a run never goes there, since `total`
 // is train.steps. Resuming with another train.steps moves the whole curve.
-#include "train/schedule.h"
+#include "train/lr.h"
 
 #include <math.h>
 
@@ -19,16 +19,15 @@
 
 static const double pi = 3.14159265358979323846;
 
-gw_schedule gw_schedule_of(const gw_runfile *rf) {
-    static const gw_schedule_kind kinds[] = {GW_SCHEDULE_CONSTANT, GW_SCHEDULE_LINEAR,
-                                             GW_SCHEDULE_COSINE, GW_SCHEDULE_WSD};
+gw_lr gw_lr_of(const gw_runfile *rf) {
+    static const gw_lr_kind kinds[] = {GW_LR_CONSTANT, GW_LR_LINEAR, GW_LR_COSINE, GW_LR_WSD};
     const gw_rf_optim *o = &rf->optimizer;
-    return (gw_schedule){.kind = kinds[o->schedule],
-                         .warmup = o->warmup_steps,
-                         .total = rf->train.steps,
-                         .decay = o->decay_steps,
-                         .shape = GW_DECAY_COSINE,
-                         .min_ratio = o->min_lr_ratio};
+    return (gw_lr){.kind = kinds[o->schedule],
+                   .warmup = o->warmup_steps,
+                   .total = rf->train.steps,
+                   .decay = o->decay_steps,
+                   .shape = GW_LR_DECAY_COSINE,
+                   .min_ratio = o->min_lr_ratio};
 }
 
 static double part(int64_t n, int64_t of) { return (double)n / (double)GW_MAX(1, of); }
@@ -39,16 +38,16 @@ static double floored(double f, double min_ratio) {
 
 static double half_cosine(double progress) { return 0.5 * (1 + cos(pi * progress)); }
 
-static double wsd_fall(gw_decay_shape shape, double progress) {
+static double wsd_fall(gw_lr_decay shape, double progress) {
     switch (shape) {
-    case GW_DECAY_COSINE: return half_cosine(progress);
-    case GW_DECAY_LINEAR: return 1 - progress;
-    case GW_DECAY_SQRT: return 1 - sqrt(progress);
+    case GW_LR_DECAY_COSINE: return half_cosine(progress);
+    case GW_LR_DECAY_LINEAR: return 1 - progress;
+    case GW_LR_DECAY_SQRT: return 1 - sqrt(progress);
     }
     return 0;
 }
 
-static double wsd(const gw_schedule *s, int64_t done) {
+static double wsd(const gw_lr *s, int64_t done) {
     int64_t fall_at = GW_MAX(s->warmup, s->total - s->decay);
     if (done < s->warmup) return floored(part(done, s->warmup), s->min_ratio);
     if (done < fall_at) return 1;
@@ -56,16 +55,16 @@ static double wsd(const gw_schedule *s, int64_t done) {
     return floored(wsd_fall(s->shape, part(done - fall_at, s->decay)), s->min_ratio);
 }
 
-double gw_schedule_factor(const gw_schedule *s, int64_t done) {
-    if (s->kind == GW_SCHEDULE_WSD) return wsd(s, done);
+double gw_lr_factor(const gw_lr *s, int64_t done) {
+    if (s->kind == GW_LR_WSD) return wsd(s, done);
     if (done < s->warmup) return part(done, s->warmup);
     double left = fmax(0.0, part(s->total - done, s->total - s->warmup));
     double progress = part(done - s->warmup, s->total - s->warmup);
     switch (s->kind) {
-    case GW_SCHEDULE_CONSTANT: return 1;
-    case GW_SCHEDULE_LINEAR: return floored(left, s->min_ratio);
-    case GW_SCHEDULE_COSINE: return floored(half_cosine(progress), s->min_ratio);
-    case GW_SCHEDULE_WSD: break;
+    case GW_LR_CONSTANT: return 1;
+    case GW_LR_LINEAR: return floored(left, s->min_ratio);
+    case GW_LR_COSINE: return floored(half_cosine(progress), s->min_ratio);
+    case GW_LR_WSD: break;
     }
     return 1;
 }

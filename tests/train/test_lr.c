@@ -4,29 +4,29 @@
 
 #include "file/json.h" /* gw_json_read_file */
 #include "harness.h"
-#include "train/scaler.h"   /* gw_scaler */
-#include "train/schedule.h" /* gw_schedule_factor */
+#include "train/scaler.h" /* gw_scaler */
+#include "train/lr.h"     /* gw_lr_factor */
 
 static int64_t argument(const json_t *args, const char *key) {
     return json_integer_value(json_object_get(args, key));
 }
 
-static gw_schedule from_golden(const json_t *o) {
+static gw_lr from_golden(const json_t *o) {
     const char *name = json_string_value(json_object_get(o, "schedule"));
     const json_t *args = json_object_get(o, "arguments");
-    gw_schedule s = {.warmup = argument(args, "num_warmup_steps"),
-                     .total = argument(args, "num_training_steps")};
-    if (strcmp(name, "linear") == 0) s.kind = GW_SCHEDULE_LINEAR;
-    if (strncmp(name, "cosine", 6) == 0) s.kind = GW_SCHEDULE_COSINE;
+    gw_lr s = {.warmup = argument(args, "num_warmup_steps"),
+               .total = argument(args, "num_training_steps")};
+    if (strcmp(name, "linear") == 0) s.kind = GW_LR_LINEAR;
+    if (strncmp(name, "cosine", 6) == 0) s.kind = GW_LR_COSINE;
     s.min_ratio = json_number_value(json_object_get(args, "min_lr_rate"));
     if (strcmp(name, "wsd") != 0) return s;
     const char *shape = json_string_value(json_object_get(args, "decay_type"));
-    s.kind = GW_SCHEDULE_WSD;
+    s.kind = GW_LR_WSD;
     s.decay = argument(args, "num_decay_steps");
     s.total = s.warmup + argument(args, "num_stable_steps") + s.decay;
-    s.shape = strcmp(shape, "linear") == 0   ? GW_DECAY_LINEAR
-              : strcmp(shape, "cosine") == 0 ? GW_DECAY_COSINE
-                                             : GW_DECAY_SQRT;
+    s.shape = strcmp(shape, "linear") == 0   ? GW_LR_DECAY_LINEAR
+              : strcmp(shape, "cosine") == 0 ? GW_LR_DECAY_COSINE
+                                             : GW_LR_DECAY_SQRT;
     s.min_ratio = json_number_value(json_object_get(args, "min_lr_ratio"));
     return s;
 }
@@ -40,10 +40,10 @@ TEST(schedules_are_those_of_transformers) {
     CHECK(json_array_size(all) >= 10);
     for (size_t i = 0; i < json_array_size(all); i++) {
         const json_t *o = json_array_get(all, i);
-        gw_schedule s = from_golden(o);
+        gw_lr s = from_golden(o);
         const json_t *f = json_object_get(o, "multiplier");
         for (size_t n = 0; n < json_array_size(f); n++) {
-            double is = gw_schedule_factor(&s, (int64_t)n);
+            double is = gw_lr_factor(&s, (int64_t)n);
             double want = json_number_value(json_array_get(f, n));
             /* the same formula in double: a few roundings apart */
             CHECK_MSG(fabs(is - want) <= 1e-14, "case %zu step %zu: %.17g, not %.17g", i, n, is,
@@ -55,13 +55,12 @@ TEST(schedules_are_those_of_transformers) {
 }
 
 TEST(linear_and_cosine_end_at_the_floor) {
-    gw_schedule s = {.kind = GW_SCHEDULE_LINEAR, .warmup = 3, .total = 20, .min_ratio = 0.25};
-    CHECK_NEAR(gw_schedule_factor(&s, 3), 1, 0);
-    CHECK_NEAR(gw_schedule_factor(&s, 20), 0.25, 1e-15);
-    s.kind = GW_SCHEDULE_COSINE;
-    CHECK_NEAR(gw_schedule_factor(&s, 20), 0.25, 1e-15);
-    for (int64_t n = 4; n <= 20; n++)
-        CHECK(gw_schedule_factor(&s, n) < gw_schedule_factor(&s, n - 1));
+    gw_lr s = {.kind = GW_LR_LINEAR, .warmup = 3, .total = 20, .min_ratio = 0.25};
+    CHECK_NEAR(gw_lr_factor(&s, 3), 1, 0);
+    CHECK_NEAR(gw_lr_factor(&s, 20), 0.25, 1e-15);
+    s.kind = GW_LR_COSINE;
+    CHECK_NEAR(gw_lr_factor(&s, 20), 0.25, 1e-15);
+    for (int64_t n = 4; n <= 20; n++) CHECK(gw_lr_factor(&s, n) < gw_lr_factor(&s, n - 1));
 }
 
 TEST(dynamic_scale_halves_on_overflow_and_doubles_after_a_window) {
