@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bench/context_parallel and bench/tensor_parallel share: runs of a llama over several ranks,
-turns, and the table of what they took.
+"""What bench/context_parallel, bench/tensor_parallel and bench/pipeline_parallel share: runs of a
+llama over several ranks, turns, and the table of what they took.
 
 A program is a function that starts one anew, throws its first steps away and returns the seconds of
-those that count, with notes (bytes sent, parameters). Programs take turns; every second round goes
+those that count, with notes (bytes sent, parameters, the share of a step that ranks wait). Programs take turns; every second round goes
 backwards; only one runs at any moment.
 """
 
@@ -33,15 +33,15 @@ class Shape:
         self.model, self.batch, self.seq = model, batch, seq
 
 
-def write_run(work, model, batch, seq, tied):
+def write_run(work, model, batch, seq, tied, accumulate=1, batches=64):
     """Returns the run file: the same step as torch_peer's, float32."""
-    base.write_tokens(work / "tokens", Shape(model, batch, seq))
+    base.write_tokens(work / "tokens", Shape(model, batch, seq), batches)
     text = f"""\
 model: {{family: llama, layers: {model["layers"]}, hidden: {model["hidden"]},
   heads: {model["heads"]}, kv_heads: {model["kv_heads"]}, ffn: {model["ffn"]}, vocab: {model["vocab"]},
   tie_embeddings: {"true" if tied else "false"}}}
 data: {{train: {json.dumps(str(work / "tokens"))}, tokenizer: bytes}}
-train: {{seq_len: {seq}, global_batch: {batch}, accumulate: 1}}
+train: {{seq_len: {seq}, global_batch: {batch}, accumulate: {accumulate}}}
 optimizer: {{name: adamw, lr: 3e-4, betas: [0.9, 0.95], weight_decay: 0.1, clip_norm: 1.0,
   schedule: constant, warmup_steps: 0}}
 checkpoint: {{every: 0}}
@@ -55,13 +55,13 @@ def tail(log, lines=6):
     return "\n".join(text.splitlines()[-lines:])
 
 
-def run_ours(options, work, label, ranks, steps, sets):
-    """Returns (seconds of the steps that count, notes)."""
+def train(options, work, label, ranks, steps, sets):
+    """Trains work/run.yaml for so many steps; returns the run's directory."""
     out, log = work / "run", work / "log"
     shutil.rmtree(out, ignore_errors=True)
     threads = max(1, len(options.cores) // ranks)
     command = [options.binary, "train", work / "run.yaml", "--out", out, "--ranks", ranks,
-               "--set", f"train.steps={THROWN + steps}", "--set", f"train.threads={threads}"]
+               "--set", f"train.steps={steps}", "--set", f"train.threads={threads}"]
     for s in sets:
         command += ["--set", s]
     with open(log, "w") as errors:
@@ -70,14 +70,29 @@ def run_ours(options, work, label, ranks, steps, sets):
                                 preexec_fn=lambda: base.bind(options.cores)).returncode
     if status != 0:
         raise base.Failed(f"{label} ended with status {status}\n{tail(log)}")
+    return out
+
+
+def steps_of(out):
     lines = [json.loads(t) for t in (out / "metrics.jsonl").read_text().splitlines()]
-    lines = [x for x in lines if "step_s" in x]
+    return [x for x in lines if "step_s" in x]
+
+
+def run_ours(options, work, label, ranks, steps, sets):
+    """Returns (seconds of the steps that count, notes)."""
+    out = train(options, work, label, ranks, THROWN + steps, sets)
+    lines = steps_of(out)
     summary = json.loads((out / "summary.json").read_text())
     wire = summary["measured"].get("wire", {})
     notes = dict(parameters=summary["parameters"], loss=lines[0]["loss"],
                  arena=summary["measured"]["arena_bytes"],
                  payload=sum(w["payload_bytes"] for w in wire.values()),
-                 wait=statistics.median(x.get("comm_wait_s", 0.0) for x in lines[THROWN:]))
+                 share=statistics.median(x.get("bubble", x.get("comm_wait_s", 0.0) / x["step_s"])
+                                         for x in lines[THROWN:]))
+    pipeline = summary.get("pipeline")
+    if pipeline:  # messages between stages, of all ranks
+        notes["payload"] += pipeline["micro_batches"] * sum(
+            s["sent_forward_bytes"] + s["sent_backward_bytes"] for s in pipeline["by_stage"])
     shutil.rmtree(out, ignore_errors=True)
     return [x["step_s"] for x in lines[THROWN:]], notes
 
@@ -123,46 +138,57 @@ def noise_of(lists):
     return base.spread(lists) if len(lists) > 1 else None
 
 
-def show(taken, tokens, peers, reference):
-    """The table, and each of ours over the fastest of `peers`; no verdict where A to A exceeds a
-    third of the margin. Returns the ratios."""
-    medians = {n: statistics.median(t for turn in lists for t in turn)
-               for n, (lists, _) in taken.items()}
+def medians_of(taken):
+    return {n: statistics.median(t for turn in lists for t in turn)
+            for n, (lists, _) in taken.items()}
+
+
+def ratio_text(taken, ours, peer):
+    """How many times as fast `ours` is, and why that is no verdict where A to A of either exceeds a
+    third of the margin."""
+    medians = medians_of(taken)
+    ratio = medians[peer] / medians[ours]
+    noises = [noise_of(taken[n][0]) for n in (ours, peer)]
+    why = ("A to A is not known from one turn" if None in noises
+           else "A to A exceeds a third of the margin"
+           if max(noises) > abs(ratio - 1) / 3 else "")
+    return f"{ratio:.2f}x {peer}{f' (no verdict: {why})' if why else ''}"
+
+
+def show(taken, tokens, peers, reference, share="waiting"):
+    """The table, and each of ours beside its peer: of `peers`, a list, the fastest; of a dict the one
+    it names for it. `share` heads the column of notes["share"]."""
+    medians = medians_of(taken)
     print(f"  {'':30}{'median s':>9}{'minimum':>9}{'A to A':>8}{'tokens/s':>10}{'sent MB':>9}"
-          f"{'waiting':>9}{'arena MB':>10}")
+          f"{share:>9}{'arena MB':>10}")
     for name, (lists, notes) in taken.items():
         noise = noise_of(lists)
         cells = [f"{medians[name]:9.4f}", f"{min(t for turn in lists for t in turn):9.4f}",
                  f"{'-' if noise is None else f'{100 * noise:.1f}%':>8}",
                  f"{tokens / medians[name]:10.0f}",
                  f"{notes['payload'] / 1e6:9.2f}" if "payload" in notes else f"{'-':>9}",
-                 f"{100 * notes['wait'] / medians[name]:8.0f}%" if "wait" in notes else f"{'-':>9}",
+                 f"{100 * notes['share']:8.0f}%" if "share" in notes else f"{'-':>9}",
                  f"{notes['arena'] / 1e6:10.1f}" if "arena" in notes else f"{'-':>10}"]
         print(f"  {name:30}" + "".join(cells))
-    ratios = {}
-    present = [p for p in peers if p in medians]
-    best = min(present, key=medians.get) if present else None
+    named = isinstance(peers, dict)
+    beside = set(peers.values() if named else peers)
+    best = min(beside & medians.keys(), key=medians.get, default=None)
     for name in medians:
-        if name in peers or name == reference:
+        if name in beside or name == reference:
             continue
-        text = f"  {name}:"
+        peer = peers.get(name) if named else best
+        said = []
         if reference in medians:
-            text += f" {medians[reference] / medians[name]:.2f} of the speed of {reference};"
-        if best:
-            ratio = medians[best] / medians[name]
-            noises = [noise_of(taken[n][0]) for n in (name, best)]
-            known = [x for x in noises if x is not None]
-            why = ("A to A is not known from one turn" if len(known) < 2
-                   else "A to A exceeds a third of the margin"
-                   if max(known) > abs(ratio - 1) / 3 else "")
-            text += f" {ratio:.2f}x {best}{f' (no verdict: {why})' if why else ''}"
-            ratios[name] = ratio
-        print(text)
-    return ratios
+            said.append(f"{medians[reference] / medians[name]:.2f} of the speed of {reference}")
+        if peer in medians:
+            said.append(ratio_text(taken, name, peer))
+        if said:
+            print(f"  {name}: {'; '.join(said)}")
 
 
-def begin(what):
-    options_cores = sorted(os.sched_getaffinity(0))[:2]
+def begin(what, most=2):
+    """Says which machine this is and whether it is busy; returns the cores to use."""
+    options_cores = sorted(os.sched_getaffinity(0))[:most]
     if len(options_cores) < 2:
         raise SystemExit(f"bench/{what} needs two cores; this process may use one")
     load = os.getloadavg()[0]

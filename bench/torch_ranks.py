@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks of a PyTorch run, one process each, Gloo between them: what torch_ddp.py, torch_context.py
-and torch_tensor.py share.
+"""Ranks of a PyTorch run, one process each, Gloo between them: what torch_ddp.py, torch_context.py,
+torch_tensor.py and torch_pipeline.py share.
 
-A job is a dict with `ranks` and `threads` at least; a script has it as JSON from its first argument.
+A job is a dict with `ranks` and `threads` at least, and `patience`, seconds to wait for another rank,
+if 30 minutes are too many; a script has it as JSON from its first argument.
 """
 
+import datetime
 import json
 import os
 import sys
@@ -22,7 +24,8 @@ def join(rank, job, meeting):
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, [cores[(rank * threads + i) % len(cores)] for i in range(threads)])
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank,
-                            world_size=job["ranks"])
+                            world_size=job["ranks"],
+                            timeout=datetime.timedelta(seconds=job.get("patience", 1800)))
 
 
 def leave(rank, result):

@@ -286,9 +286,9 @@ class Products(Program):
 
 # ------------------------------------------------------------------------------- our run
 
-def write_tokens(prefix, case):
-    """A Megatron data set of one document of random ids: 64 batches, taken round and round."""
-    count = 64 * case.batch * case.seq + 1
+def write_tokens(prefix, case, batches=64):
+    """A Megatron data set of one document of random ids: so many batches, taken round and round."""
+    count = batches * case.batch * case.seq + 1
     rng = random.Random(1)
     ids = array.array("H", rng.choices(range(case.model["vocab"]), k=count))
     if sys.byteorder != "little":

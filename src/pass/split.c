@@ -388,10 +388,12 @@ static void exchange_tied(emitter *e, int index) {
         terms[j] = j == at_me ? mine : receive(e, &type, GW_CAUSE_GRADIENTS, &w);
     }
     gw_vid sum = add_all(e, terms, t->nholders, &type, scope);
-    gw_value *from = &e->dst->values.items[mine], *to = &e->dst->values.items[sum];
-    to->cause = GW_CAUSE_GRADIENTS;
-    to->name = from->name; /* what a result is called, it is when it is whole */
-    from->name = 0;
+    const gw_value *whole = &e->k->src->values.items[t->gradient];
+    e->dst->values.items[mine].name = 0; /* a result has its name when it is whole, everywhere */
+    e->dst->values.items[sum].cause = GW_CAUSE_GRADIENTS;
+    if (whole->name)
+        e->dst->values.items[sum].name =
+            gw_graph_intern(e->dst, gw_graph_str(e->k->src, whole->name));
     e->map[v] = e->map[t->gradient] = sum;
     e->exchanged[index] = true;
 }

@@ -5,7 +5,8 @@
 // (casts of weights, zeroed accumulators), and so it has the parameters at the end of that chain.
 // After the loop an op is its own if all that it reads is here: the update of a parameter it has,
 // the commit of a state its stages advanced. What has no inputs elsewhere (the clip factor, from
-// the norm) every rank makes for itself.
+// the norm) every rank makes for itself. What reads nothing but state (a copy kept while the norm
+// is not known) is nobody's by itself: it is where its readers are.
 //
 // Two things need what other ranks have. The norm is one sum over the squares of all gradients: a
 // rank adds those it has, and the sums are exchanged. And a parameter that stages of several ranks
@@ -139,15 +140,32 @@ static bool keeps(const gw_splitter *k, const gw_held_ops *h, int rank, gw_oid i
     return i == k->norm ? any : all;
 }
 
+/* Of what could be here after the loop, what a result, a state or an update needs. */
+static void drop_unread(const gw_splitter *k, gw_held_ops *h) {
+    const gw_graph *g = k->src;
+    bool *read = gw_arena_new(k->mem, bool, g->values.count + 1);
+    for (int64_t i = 0; i < g->states.count; i++) read[g->states.items[i].end] = true;
+    for (int64_t v = 0; v < g->values.count; v++) read[v] |= g->values.items[v].name != 0;
+    for (gw_oid i = (gw_oid)g->ops.count; i-- > k->loop_end;) {
+        const gw_op *o = &g->ops.items[i];
+        bool wanted = o->nout == 0 || (gw_op_def(g, o)->traits & GW_OP_OPTIMIZER);
+        for (int j = 0; j < (int)o->nout; j++) wanted |= read[gw_op_out(g, o, j)];
+        h->op[i] &= wanted;
+        for (int j = 0; h->op[i] && j < (int)o->nin; j++)
+            if (gw_op_in(g, o, j) != GW_NONE) read[gw_op_in(g, o, j)] = true;
+    }
+}
+
 void gw_split_hold(const gw_splitter *k, int rank, gw_held_ops *h) {
     const gw_graph *g = k->src;
     memset(h->op, 0, (size_t)g->ops.count * sizeof *h->op);
     memset(h->value, 0, (size_t)g->values.count * sizeof *h->value);
     hold_loop(k, rank, h);
     hold_before(k, h);
+    for (gw_oid i = k->loop_end; i < (gw_oid)g->ops.count; i++) h->op[i] = keeps(k, h, rank, i);
+    drop_unread(k, h);
     for (gw_oid i = k->loop_end; i < (gw_oid)g->ops.count; i++) {
         const gw_op *o = &g->ops.items[i];
-        h->op[i] = keeps(k, h, rank, i);
         if (!h->op[i]) continue;
         for (int j = 0; j < (int)o->nin; j++) {
             gw_vid v = gw_op_in(g, o, j);

@@ -96,7 +96,7 @@ static void name_pass(gw_verifier *r, gw_verify_pass *p) {
 /* A run of one rank. */
 static void be_alone(gw_runfile *rf) {
     gw_rf_layout *l = &rf->layout;
-    l->dp = l->dp_replicate = l->tp = l->cp = l->ep = 1;
+    l->pp = l->virtual_stages = l->dp = l->dp_replicate = l->tp = l->cp = l->ep = 1;
     l->zero = 0;
 }
 
@@ -298,6 +298,7 @@ static void finish_pass(gw_verifier *r) {
         p->coarse += t->coarse;
         p->ok = p->ok && t->agrees;
     }
+    if (gw_verify_is_root(r)) gw_verify_locate(r, p->where);
     if (o->npasses == 1) list_expected(r);
     add_checks(r, p);
 }
@@ -313,6 +314,7 @@ static gw_status run_steps(gw_verifier *r) {
         GW_TRY(gw_verify_compare_replicas(r));
         GW_TRY(gw_verify_compare_step(r));
         if (t == 0) GW_TRY(gw_verify_explain_axes(r));
+        if (t == 0) GW_TRY(gw_verify_explain_stages(r));
     }
     return GW_OK;
 }
@@ -322,7 +324,7 @@ static gw_status pass(gw_verifier *r) {
     if (!r->own) GW_TRY(ones(r));
     GW_TRY(open_layout(r));
     GW_TRY(alone(r, open_references, "opening the reference"));
-    gw_verify_list_items(r);
+    GW_TRY(gw_verify_list_items(r));
     GW_TRY(gw_verify_compare_start(r));
     GW_TRY(gw_verify_compare_replicas(r));
     if (r->own && r->rf->layout.gradient_wire != GW_WIRE_SAME)

@@ -16,6 +16,7 @@
 #include "base/diag.h"            /* gw_status, gw_diags */
 #include "comm/comm.h"            /* gw_comm */
 #include "ir/graph.h"             /* gw_graph */
+#include "run/exec.h"             /* gw_exec */
 #include "train/runfile.h"        /* gw_runfile */
 #include "train/verify_compare.h" /* GW_VERIFY_TEXT */
 
@@ -33,6 +34,8 @@ typedef struct gw_verify_hooks {
     /* The seed of backward instead of `seed` (1 / valid labels of the step, times the loss scale).
      */
     double (*seed)(double seed, const void *batch, int64_t rank, void *user); /* gw_step_batch */
+    /* As gw_exec_loop.ran: ops [first, end) have run for a micro-batch. */
+    void (*ran)(gw_exec *x, int64_t micro, gw_oid first, gw_oid end, int64_t rank, void *user);
     void *user;
 } gw_verify_hooks;
 
@@ -72,6 +75,8 @@ typedef struct gw_verify_pass {
     gw_verify_tensor *tensors;
     int64_t ntensors;
     double max_difference;
+    /* "" or, of a pipeline, on which of its ranks alone gradients disagree in the first step. */
+    char where[GW_VERIFY_TEXT];
     int64_t coarse; /* tensors that are not judged */
     bool ok;
 } gw_verify_pass;

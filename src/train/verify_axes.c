@@ -67,23 +67,23 @@ static gw_status list_items(gw_verifier *r, int64_t items[MOST_ITEMS]) {
 
 /* Is the sum over the group what the reference has? */
 static gw_status try_group(gw_verifier *r, int64_t i, const group *o) {
-    const gw_graph *g = gw_exec_graph(r->layout.x);
+    const gw_mesh *mesh = r->layout.table.mesh;
     gw_verify_item *it = &r->items[i];
     gw_verify_tensor *e = &r->entries[i];
-    const gw_type *t = gw_type_of(g, it->in_layout);
+    const gw_type *t = &it->in_layout->type;
     uint32_t cut = gw_type_cut_axes(t) | (t->flat ? t->flat_axes : 0);
     if (o->axes & cut) return GW_OK;
-    gw_tensor here = gw_exec_tensor(r->layout.x, it->in_layout);
-    bool root = gw_verify_is_root(r);
-    GW_TRY(gw_ranks_add_up(r->comm, t, &g->mesh, o->axes, here.data, root ? r->x : NULL, it->name,
-                           r->dg));
+    bool has = it->in_layout->value != GW_NONE, root = gw_verify_is_root(r);
+    const void *here = has ? gw_exec_tensor(r->layout.x, it->in_layout->value).data : NULL;
+    GW_TRY(gw_ranks_add_up_from(r->comm, t, mesh, o->axes, it->in_layout->home, here,
+                                root ? r->x : NULL, it->name, r->dg));
     if (!root || e->why[0]) return GW_OK;
     GW_TRY(gw_verify_side_read(&r->reference, it->in_reference, r->y, r->dg));
     double tolerance = GW_MIN(GW_MAX(e->bound, 2e-3), 0.1);
     double floor = r->floor[it->kind] * sqrt((double)it->elems);
     if (gw_verify_difference(r->x, r->y, it->elems, floor) > tolerance) return GW_OK;
     snprintf(e->why, sizeof e->why, "missing reduction over %.31s (%lld ranks): the sum is right",
-             o->name, (long long)gw_mesh_size(&g->mesh, o->axes));
+             o->name, (long long)gw_mesh_size(mesh, o->axes));
     return GW_OK;
 }
 

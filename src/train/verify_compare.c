@@ -90,6 +90,10 @@ static void name_factor(char *text, double a, const gw_verify_degrees *d, double
     name_degree(text, a, "tp", d->tp, tolerance);
     name_degree(text, a, "cp", d->cp, tolerance);
     name_degree(text, a, "ep", d->ep, tolerance);
+    name_degree(text, a, "pp", d->pp, tolerance);
+    name_degree(text, a, "virtual stages", d->virtual_stages, tolerance);
+    if (d->pp > 1 && d->virtual_stages > 1)
+        name_degree(text, a, "stages", d->pp * d->virtual_stages, tolerance);
     name_degree(text, a, "micro-batches", d->micro_batches, tolerance);
     if (d->dp > 1 && d->cp > 1) name_degree(text, a, "dp x cp", d->dp * d->cp, tolerance);
     if (d->cp > 1 && d->tp > 1) name_degree(text, a, "cp x tp", d->cp * d->tp, tolerance);
@@ -100,6 +104,9 @@ static void name_factor(char *text, double a, const gw_verify_degrees *d, double
     }
     if (d->dp > 1 && d->micro_batches > 1)
         name_degree(text, a, "dp x micro-batches", d->dp * d->micro_batches, tolerance);
+    if (d->pp > 1 && d->micro_batches > 1)
+        name_degree(text, a, "pp x micro-batches", d->pp * d->micro_batches, tolerance);
+    if (d->pp > 1 && d->dp > 1) name_degree(text, a, "dp x pp", d->dp * d->pp, tolerance);
     if (!text[0]) snprintf(text, GW_VERIFY_TEXT, "x %.4g", a);
 }
 

@@ -19,7 +19,8 @@ double gw_verify_difference(const float *a, const float *b, int64_t n, double fl
 /* The numbers that a factor may be. */
 typedef struct gw_verify_degrees {
     int64_t dp, dp_replicate, micro_batches;
-    int64_t tp, cp, ep; /* 0 is 1 */
+    int64_t tp, cp, ep;         /* 0 is 1 */
+    int64_t pp, virtual_stages; /* likewise; stages are their product */
 } gw_verify_degrees;
 
 /* Is x = a y for one number a, up to `tolerance` of ||x||? Then *factor is a and text says what it

@@ -54,15 +54,17 @@ static gw_status take_terms(gw_verifier *r, bool by_rank, terms *t, gw_arena *a)
 /* Sharded gradients that nobody added up: each part is its rank's own. */
 static bool own_pieces(const gw_verifier *r, int64_t i, const terms *t, double tolerance) {
     const gw_verify_item *it = &r->items[i];
-    const gw_graph *g = gw_exec_graph(r->layout.x);
-    const gw_type *type = gw_type_of(g, it->in_layout);
-    if (!type->flat || gw_type_cut_axes(type) || gw_mesh_ranks(&g->mesh) != t->n) return false;
+    const gw_mesh *mesh = r->layout.table.mesh;
+    const gw_type *type = &it->in_layout->type;
+    int64_t each = gw_mesh_ranks(mesh) / r->layout.table.stages;
+    int64_t rank = it->in_layout->home * each; /* the first of those that have it */
+    if (!type->flat || gw_type_cut_axes(type) || each != t->n) return false;
     int64_t first[GW_VERIFY_MOST_PARTS], count[GW_VERIFY_MOST_PARTS];
     const float *parts[GW_VERIFY_MOST_PARTS];
     for (int k = 0; k < t->n; k++) {
         parts[k] = t->of_item[i * t->n + k];
-        first[k] = gw_type_flat_first(type, &g->mesh, k);
-        count[k] = gw_type_local_elems(type, &g->mesh, k);
+        first[k] = gw_type_flat_first(type, mesh, rank + k);
+        count[k] = gw_type_local_elems(type, mesh, rank + k);
         for (int q = 0; q < k; q++) /* a copy: the gathered one is the last rank's */
             if (first[q] == first[k]) count[q] = 0;
     }

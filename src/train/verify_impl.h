@@ -3,6 +3,7 @@
 #ifndef GW_TRAIN_VERIFY_IMPL_H
 #define GW_TRAIN_VERIFY_IMPL_H
 
+#include "train/ranks.h"         /* gw_ranks_entry */
 #include "train/verify.h"        /* gw_verify_result */
 #include "train/verify_replay.h" /* gw_verify_choices */
 #include "train/verify_side.h"   /* gw_verify_side */
@@ -13,8 +14,10 @@ enum { GW_VERIFY_PERTURBED = 3 };
 typedef struct gw_verify_item {
     const char *name; /* without "grad:" */
     gw_verify_kind kind;
-    gw_vid in_layout;                                          /* GW_NONE: loss and norm */
-    gw_vid in_reference, in_perturbed[GW_VERIFY_PERTURBED], v; /* v: AdamW's second moment of it */
+    const gw_ranks_entry *in_layout; /* NULL: loss and norm */
+    const gw_ranks_entry *in_reference, *in_perturbed[GW_VERIFY_PERTURBED];
+    const gw_ranks_entry *v; /* AdamW's second moment of it, in the reference; or NULL */
+    uint64_t holders;        /* bits: coordinates on pp whose ranks have it; of the first 64 */
     int64_t elems;
     float *initial;   /* of parameters: the weights at the start; rank 0 */
     bool *noisy;      /* AdamW: elements of which some step's gradient was noise, or NULL */
@@ -66,7 +69,7 @@ void gw_verify_add_check(gw_verifier *r, bool ok, const char *name, const char *
     GW_PRINTF(4, 5);
 
 /* verify_items.c */
-void gw_verify_list_items(gw_verifier *r);
+GW_WARN_UNUSED gw_status gw_verify_list_items(gw_verifier *r);
 GW_WARN_UNUSED gw_status gw_verify_compare_start(gw_verifier *r);    /* initial weights */
 GW_WARN_UNUSED gw_status gw_verify_compare_replicas(gw_verifier *r); /* bit for bit */
 GW_WARN_UNUSED gw_status gw_verify_compare_step(gw_verifier *r);
@@ -86,6 +89,13 @@ GW_WARN_UNUSED gw_status gw_verify_explain(gw_verifier *r);
 /* After the first step, on all ranks: of gradients that disagree and are not explained, which sum
  * over sub-axes of the mesh was not taken. */
 GW_WARN_UNUSED gw_status gw_verify_explain_axes(gw_verifier *r);
+/* verify_pipeline.c, on all ranks. Which ranks of a pipeline have an item; `holders` of each. */
+GW_WARN_UNUSED gw_status gw_verify_find_holders(gw_verifier *r);
+/* After the first step: of what disagrees, whether parts of a tied weight's gradient or of the norm
+ * were left apart, or a stage took another micro-batch than it should. */
+GW_WARN_UNUSED gw_status gw_verify_explain_stages(gw_verifier *r);
+/* Where gradients disagree on some ranks of a pipeline only: which. "" otherwise. Rank 0. */
+void gw_verify_locate(const gw_verifier *r, char text[GW_VERIFY_TEXT]);
 /* Fills `spread` of every gradient. */
 GW_WARN_UNUSED gw_status gw_verify_measure_spread(gw_verifier *r);
 

@@ -57,34 +57,37 @@ static bool is_moment(const gw_setup *s, const char *name) {
     return false;
 }
 
-/* What kind of thing value v is; KIND_COUNT: nothing that is compared. */
-static gw_verify_kind kind_of(const gw_verifier *r, const gw_graph *g, gw_vid v) {
-    const gw_value *x = &g->values.items[v];
-    const char *name = gw_graph_str(g, x->name);
-    bool record = strncmp(name, "moe.", 4) == 0; /* verify_replay.c has its own look at those */
-    if (!x->name || record || !is_float((gw_dtype)x->type.dtype)) return GW_VERIFY_KIND_COUNT;
-    if (x->def != GW_NONE)
-        return strncmp(name, "grad:", 5) == 0 ? GW_VERIFY_GRADIENT : GW_VERIFY_KIND_COUNT;
-    if (x->role == GW_ROLE_PARAM) return GW_VERIFY_PARAMETER;
-    if (x->role != GW_ROLE_STATE) return GW_VERIFY_KIND_COUNT;
-    return is_moment(&r->setup, name) ? GW_VERIFY_MOMENT : GW_VERIFY_STATE;
+static bool is_param(const gw_setup *s, const char *name) {
+    for (int i = 0; i < s->nparams; i++)
+        if (gw_str_eq(s->params[i].name, name)) return true;
+    return false;
 }
 
-static gw_vid find_in(const gw_verify_side *v, const char *name) {
-    return v->x ? gw_exec_find(v->x, name) : GW_NONE;
+/* What kind of thing an entry is; KIND_COUNT: nothing that is compared. */
+static gw_verify_kind kind_of(const gw_verifier *r, const gw_ranks_entry *e) {
+    bool record = strncmp(e->name, "moe.", 4) == 0; /* verify_replay.c has its own look at those */
+    if (record || !is_float((gw_dtype)e->type.dtype)) return GW_VERIFY_KIND_COUNT;
+    if (!e->leaf)
+        return strncmp(e->name, "grad:", 5) == 0 ? GW_VERIFY_GRADIENT : GW_VERIFY_KIND_COUNT;
+    if (is_param(&r->setup, e->name)) return GW_VERIFY_PARAMETER;
+    return is_moment(&r->setup, e->name) ? GW_VERIFY_MOMENT : GW_VERIFY_STATE;
 }
 
-static void add_item(gw_verifier *r, gw_vid v, const char *name, gw_verify_kind kind) {
+static const gw_ranks_entry *find_in(const gw_verify_side *v, const char *name) {
+    return v->x ? gw_ranks_find(&v->table, name) : NULL;
+}
+
+static void add_item(gw_verifier *r, const gw_ranks_entry *e, const char *name,
+                     gw_verify_kind kind) {
     gw_verify_item *it = &r->items[r->nitems];
     *it = (gw_verify_item){.name = kind == GW_VERIFY_GRADIENT ? name + 5 : name,
                            .kind = kind,
-                           .in_layout = v,
+                           .in_layout = e,
                            .in_reference = find_in(&r->reference, name),
-                           .v = GW_NONE,
                            .spread = 1,
                            .elems = 1};
     for (int i = 0; i < r->nperturbed; i++) it->in_perturbed[i] = find_in(&r->perturbed[i], name);
-    if (v != GW_NONE) it->elems = gw_type_elems(gw_type_of(gw_exec_graph(r->layout.x), v));
+    if (e) it->elems = gw_type_elems(&e->type);
     if (kind == GW_VERIFY_PARAMETER && r->setup.train.optim.kind != GW_OPTIM_SGD) {
         char second[256];
         snprintf(second, sizeof second, "%s.v", name);
@@ -108,23 +111,24 @@ static int64_t gradient_of(const gw_verifier *r, int64_t i) {
     return -1;
 }
 
-void gw_verify_list_items(gw_verifier *r) {
-    const gw_graph *g = gw_exec_graph(r->layout.x);
-    r->items = gw_arena_new(&r->mem, gw_verify_item, g->values.count + 2);
-    r->entries = gw_arena_new(&r->mem, gw_verify_tensor, g->values.count + 2);
+gw_status gw_verify_list_items(gw_verifier *r) {
+    const gw_ranks_table *t = &r->layout.table;
+    r->items = gw_arena_new(&r->mem, gw_verify_item, t->n + 2);
+    r->entries = gw_arena_new(&r->mem, gw_verify_tensor, t->n + 2);
     r->nitems = r->most_elems = 0;
-    add_item(r, GW_NONE, "loss", GW_VERIFY_LOSS);
-    add_item(r, GW_NONE, "norm", GW_VERIFY_NORM);
-    for (int64_t v = 0; v < g->values.count; v++) {
-        gw_verify_kind k = kind_of(r, g, (gw_vid)v);
-        if (k != GW_VERIFY_KIND_COUNT)
-            add_item(r, (gw_vid)v, gw_graph_str(g, g->values.items[v].name), k);
+    add_item(r, NULL, "loss", GW_VERIFY_LOSS);
+    add_item(r, NULL, "norm", GW_VERIFY_NORM);
+    for (int i = 0; i < t->n; i++) {
+        gw_verify_kind k = kind_of(r, &t->items[i]);
+        if (k != GW_VERIFY_KIND_COUNT) add_item(r, &t->items[i], t->items[i].name, k);
     }
     for (int64_t i = 0; i < r->nitems; i++) r->items[i].gradient = gradient_of(r, i);
-    if (!gw_verify_is_root(r)) return;
-    r->x = gw_arena_new(&r->mem, float, r->most_elems);
-    r->y = gw_arena_new(&r->mem, float, r->most_elems);
-    r->z = gw_arena_new(&r->mem, float, r->most_elems);
+    if (gw_verify_is_root(r)) {
+        r->x = gw_arena_new(&r->mem, float, r->most_elems);
+        r->y = gw_arena_new(&r->mem, float, r->most_elems);
+        r->z = gw_arena_new(&r->mem, float, r->most_elems);
+    }
+    return gw_verify_find_holders(r);
 }
 
 /* ---- the start ---- */
@@ -149,7 +153,7 @@ gw_status gw_verify_compare_start(gw_verifier *r) {
 
 /* ---- replicas ---- */
 
-/* Ranks with the same part hold the same elements. */
+/* Ranks with the same part hold the same elements; elems -1: none. */
 typedef struct copy {
     int64_t part, elems;
     gw_hash128 hash;
@@ -157,14 +161,17 @@ typedef struct copy {
 
 static copy copy_of(const gw_verifier *r, const gw_verify_item *it) {
     copy c = {0};
-    if (it->in_layout == GW_NONE) {
-        double value = it->kind == GW_VERIFY_LOSS ? r->layout.loss_sum : r->layout.norm;
+    if (!it->in_layout) {
+        double value = it->kind == GW_VERIFY_LOSS ? r->layout.loss_sum : r->layout.own_norm;
+        c.elems = it->kind == GW_VERIFY_LOSS || r->layout.has_norm ? 1 : -1;
         c.hash = gw_hash128_of(&value, sizeof value);
         return c;
     }
-    const gw_graph *g = gw_exec_graph(r->layout.x);
-    gw_tensor t = gw_exec_tensor(r->layout.x, it->in_layout);
-    c.part = gw_ranks_part(gw_type_of(g, it->in_layout), &g->mesh, gw_exec_rank(r->layout.x));
+    c.elems = -1;
+    if (it->in_layout->value == GW_NONE) return c;
+    const gw_mesh *mesh = &gw_exec_graph(r->layout.x)->mesh;
+    gw_tensor t = gw_exec_tensor(r->layout.x, it->in_layout->value);
+    c.part = gw_ranks_part(&it->in_layout->type, mesh, gw_exec_rank(r->layout.x));
     c.elems = t.elems;
     c.hash = gw_hash128_of(t.data, (size_t)(t.elems * gw_dtype_bits(t.dtype) / 8));
     return c;
@@ -175,7 +182,7 @@ static int64_t differs_from(const copy *all, int64_t n, int64_t i, int64_t rank)
     const copy *mine = &all[rank * n + i];
     for (int64_t q = 0; q < rank; q++) {
         const copy *c = &all[q * n + i];
-        if (c->part != mine->part || c->elems != mine->elems) continue;
+        if (c->part != mine->part || c->elems != mine->elems || c->elems < 0) continue;
         return c->hash.lo == mine->hash.lo && c->hash.hi == mine->hash.hi ? -1 : q;
     }
     return -1;
@@ -221,8 +228,8 @@ static double scalar(const gw_verify_side *v, gw_verify_kind k) {
 
 /* Item `it` of a side, parameters as updates. `out` may be NULL where only others want it. */
 static gw_status read_item(const gw_verifier *r, const gw_verify_side *v, const gw_verify_item *it,
-                           gw_vid x, float *out) {
-    if (it->in_layout == GW_NONE) {
+                           const gw_ranks_entry *x, float *out) {
+    if (!it->in_layout) {
         if (out) out[0] = (float)scalar(v, it->kind);
         return GW_OK;
     }
@@ -257,7 +264,7 @@ static gw_status find_floors(gw_verifier *r) {
 /* Leaves out of a and b what AdamW makes, or made in an earlier step, of gradients that are noise.
  */
 static gw_status drop_noise(gw_verifier *r, gw_verify_item *it, float *a, float *b) {
-    if (it->v == GW_NONE) return GW_OK;
+    if (!it->v) return GW_OK;
     if (!it->noisy) it->noisy = gw_arena_new(&r->mem, bool, it->elems);
     GW_TRY(gw_verify_side_read(&r->reference, it->v, r->z, r->dg));
     double sum = 0;
@@ -331,9 +338,9 @@ static double epsilon(gw_dtype t) {
     return t == GW_BF16 ? 1.0 / 128 : t == GW_F16 ? 1.0 / 1024 : 1.0 / (1 << 22);
 }
 
-static bool is_narrow(const gw_verifier *r, const gw_verify_item *it) {
-    if (it->in_layout == GW_NONE) return false;
-    gw_dtype t = (gw_dtype)gw_type_of(gw_exec_graph(r->layout.x), it->in_layout)->dtype;
+static bool is_narrow(const gw_verify_item *it) {
+    if (!it->in_layout) return false;
+    gw_dtype t = (gw_dtype)it->in_layout->type.dtype;
     return t == GW_BF16 || t == GW_F16;
 }
 
@@ -342,7 +349,7 @@ static bool is_narrow(const gw_verifier *r, const gw_verify_item *it) {
 static double rounding(const gw_verifier *r, const gw_verify_item *it, double floor) {
     if (it->kind != GW_VERIFY_PARAMETER) {
         double norm = GW_MAX(gw_verify_norm(r->y, it->elems), floor);
-        return is_narrow(r, it) && norm > 0
+        return is_narrow(it) && norm > 0
                    ? epsilon(r->setup.train.compute) * largest_of(r->y, it->elems) / norm
                    : 0;
     }
@@ -455,6 +462,8 @@ static void note(gw_verifier *r, int64_t i, double difference, double bound) {
     gw_verify_degrees d = {.dp = l->dp,
                            .dp_replicate = l->zero > 0 ? l->dp_replicate : 1,
                            .micro_batches = r->setup.rf->train.accumulate,
+                           .pp = l->pp,
+                           .virtual_stages = l->pp > 1 ? l->virtual_stages : 1,
                            .tp = l->tp,
                            .cp = l->cp,
                            .ep = l->ep};

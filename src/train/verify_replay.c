@@ -35,7 +35,8 @@
 
 #include "base/panic.h"        /* GW_ASSERT */
 #include "ops/route.h"         /* gw_route_margin */
-#include "train/ranks.h"       /* gw_ranks_owns */
+#include "run/exec_comm.h"     /* gw_exec_group_rank */
+#include "train/ranks.h"       /* gw_ranks_counts_from */
 #include "train/verify_impl.h" /* gw_verifier */
 
 enum { NAME = 40 };
@@ -306,7 +307,10 @@ static void judge_layer(const gw_verifier *r, const gw_route *rule, int64_t l,
     if (v == GW_NONE) return;
     const gw_type *t = gw_type_of(gw_exec_graph(x), v);
     const float *logits = gw_exec_ptr(x, v);
-    bool owned = gw_ranks_owns(t, &gw_exec_graph(x)->mesh, gw_exec_rank(x));
+    const gw_mesh *mesh = &gw_exec_graph(x)->mesh;
+    int64_t rank = gw_exec_rank(x);
+    int64_t home = gw_exec_group_rank(mesh, gw_mesh_group(mesh, "pp"), rank); /* a layer's only */
+    bool owned = gw_ranks_counts_from(mesh, gw_type_cut_axes(t), (int)home, rank);
     int64_t nb, ns, rows = r->layout.rows * r->layout.parts;
     int64_t *b = numbers(x, t, 1, &nb), *s = numbers(x, t, 2, &ns);
     for (int64_t i = 0; i < t->dims[0].size * nb * ns; i++) {

@@ -110,6 +110,7 @@ static void print_pass(const gw_verify_pass *p, int64_t most, FILE *out) {
                 (long long)p->ntensors);
         print_rows(all, n, out);
         if (n < bad) fprintf(out, "  and %lld more; --json has all\n", (long long)(bad - n));
+        if (p->where[0]) fprintf(out, "  %s\n", p->where);
     }
     print_coarse(p, out);
     gw_mem_free(all);
@@ -175,6 +176,8 @@ static json_t *passes_json(const gw_verify_result *r) {
         json_object_set_new(j, "pass", json_boolean(r->pass[i].ok));
         json_object_set_new(j, "max_relative_difference", real(r->pass[i].max_difference));
         json_object_set_new(j, "not_judged", json_integer(r->pass[i].coarse));
+        const char *where = r->pass[i].where;
+        json_object_set_new(j, "where", where[0] ? json_string(where) : json_null());
         json_array_append_new(list, j);
     }
     return list;

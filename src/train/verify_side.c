@@ -6,7 +6,8 @@
 // ranks, with the mesh taken away: a micro-batch of it has the rows of all ranks. Both read the
 // same loader, whose micro-batches are ranges of one order of samples, so the rows of part r of the
 // samples are rows r b .. (r + 1) b of the reference's. A sequence that the layout pads is not
-// padded there.
+// padded there. Of a pipeline each rank asks for a micro-batch when it comes to it, and has the
+// tensors of its stages; a table says which rank's each is.
 //
 // A reference can be bent in several ways. With its rows in the opposite order it computes the same
 // function with sums in another order: what rounding does to this run. In 16 bits that is not all:
@@ -153,6 +154,14 @@ static void begin(gw_verify_side *v, const gw_setup *s, const gw_verify_opts *o)
     v->scale = s->train.compute == GW_F16 ? 1024.0f : 1.0f;
 }
 
+/* What is where, once all ranks of the side are open. */
+static gw_status list(gw_verify_side *v, gw_diags *dg) {
+    GW_TRY(gw_ranks_list(v->comm, gw_exec_graph(v->x), &v->mem, &v->table, dg));
+    v->loss_entry = gw_ranks_find(&v->table, "loss");
+    v->norm_entry = gw_ranks_find(&v->table, "norm");
+    return GW_OK;
+}
+
 gw_status gw_verify_side_layout(gw_verify_side *v, const gw_setup *s, gw_comm *comm,
                                 const gw_verify_opts *o, gw_diags *dg) {
     gw_graph g;
@@ -167,7 +176,8 @@ gw_status gw_verify_side_layout(gw_verify_side *v, const gw_setup *s, gw_comm *c
     if (comm) gw_comm_set_mesh(comm, &g.mesh);
     st = open_rest(v, &g, o, dg);
     gw_graph_release(&g);
-    return gw_exec_agree(comm, st, NULL, "opening the layout's side", dg);
+    GW_TRY(gw_exec_agree(comm, st, NULL, "opening the layout's side", dg));
+    return list(v, dg);
 }
 
 gw_status gw_verify_side_reference(gw_verify_side *v, const gw_setup *s, const gw_verify_opts *o,
@@ -179,7 +189,7 @@ gw_status gw_verify_side_reference(gw_verify_side *v, const gw_setup *s, const g
     GW_TRY(gw_setup_reference(s, &g, dg));
     gw_status st = open_rest(v, &g, o, dg);
     gw_graph_release(&g);
-    return st;
+    return st == GW_OK ? list(v, dg) : st;
 }
 
 void gw_verify_side_close(gw_verify_side *v) {
@@ -192,6 +202,21 @@ void gw_verify_side_close(gw_verify_side *v) {
 }
 
 /* ---- a step ---- */
+
+/* Another token of the vocabulary; padding stays. */
+static void alter(const gw_verify_side *v, int32_t *tokens) {
+    for (int64_t i = 0; i < v->seq; i++)
+        if (tokens[i] >= 0) tokens[i] = (int32_t)((tokens[i] + 1) % v->setup->model.vocab);
+}
+
+static bool is_altered(const gw_verify_side *v, int64_t k) {
+    switch (v->altered.how) {
+    case GW_VERIFY_ALTER_NONE: break;
+    case GW_VERIFY_ALTER_ONE: return k == v->altered.micro;
+    case GW_VERIFY_ALTER_REST: return k != v->altered.micro;
+    }
+    return false;
+}
 
 static void copy_row(gw_verify_side *v, const gw_micro_batch *m, int64_t from, int64_t to,
                      bool counts) {
@@ -239,7 +264,9 @@ static gw_status write_images(gw_verify_side *v, const gw_step_batch *b, int64_t
 
 static void write_micro_batch(gw_verify_side *v, const gw_micro_batch *m, int64_t k) {
     for (int64_t row = 0; row < v->rows; row++) {
-        copy_row(v, m, row, v->reversed ? v->rows - 1 - row : row, counts(v, row, k));
+        int64_t to = v->reversed ? v->rows - 1 - row : row;
+        copy_row(v, m, row, to, counts(v, row, k));
+        if (is_altered(v, k)) alter(v, v->tokens + to * v->seq);
     }
     gw_micro_batch here = {v->tokens, v->labels, v->positions, v->docs, v->ids, 0};
     gw_slices_write(&v->slices, v->x, &here);
@@ -247,12 +274,13 @@ static void write_micro_batch(gw_verify_side *v, const gw_micro_batch *m, int64_
                             &v->given, &v->given_room);
 }
 
-static void write_step_inputs(gw_verify_side *v, const gw_step_batch *b) {
+/* `aux`: with losses of experts, which no mask of labels touches. */
+static void write_step_inputs(gw_verify_side *v, const gw_step_batch *b, bool aux) {
     double seed = b->step_labels > 0 ? (double)v->scale / (double)b->step_labels : 0;
     if (v->hooks && v->hooks->seed)
         seed = v->hooks->seed(seed, b, gw_ranks_me(v->comm), v->hooks->user);
     float seed_f = (float)seed, inv_scale = 1.0f / v->scale;
-    float aux_seed = (float)((double)v->scale / gw_setup_aux_units(v->setup));
+    float aux_seed = aux ? (float)((double)v->scale / gw_setup_aux_units(v->setup)) : 0;
     float muon_lr = (float)v->setup->rf->optimizer.muon_lr;
     int64_t batch = v->step, step = v->step + 1;
     (void)gw_exec_write(v->x, "lr", &v->lr, sizeof v->lr);
@@ -264,17 +292,19 @@ static void write_step_inputs(gw_verify_side *v, const gw_step_batch *b) {
     (void)gw_exec_write(v->x, "batch", &batch, sizeof batch);
 }
 
-/* The loss is a sum; where the program leaves it partial it is added up here. */
+/* The loss is a sum; where the program leaves it partial it is added up here. Of a pipeline the
+ * ranks that have a result tell it. */
 static gw_status read_results(gw_verify_side *v, gw_diags *dg) {
     float loss = 0, norm = 0;
     (void)gw_exec_read(v->x, "loss", &loss, sizeof loss);
-    (void)gw_exec_read(v->x, "norm", &norm, sizeof norm);
-    v->loss_sum = (double)loss;
-    v->norm = (double)norm;
-    gw_vid l = gw_exec_find(v->x, "loss");
-    const gw_graph *g = gw_exec_graph(v->x);
-    if (l == GW_NONE) return GW_OK;
-    return gw_ranks_sum_partial(v->comm, gw_type_of(g, l), &g->mesh, &v->loss_sum, "loss", dg);
+    v->has_norm = gw_exec_read(v->x, "norm", &norm, sizeof norm);
+    v->own_norm = (double)norm;
+    const gw_ranks_entry *e[2] = {v->loss_entry, v->norm_entry};
+    double x[2] = {(double)loss, (double)norm};
+    GW_TRY(gw_ranks_sum_results(v->comm, &v->table, e, 2, x, "loss", dg));
+    v->loss_sum = x[0];
+    v->norm = x[1];
+    return GW_OK;
 }
 
 /* ---- weights that round the other way ---- */
@@ -318,16 +348,33 @@ static void take_back(gw_verify_side *v) {
     v->saved = NULL;
 }
 
-static gw_status run_forward_backward(gw_verify_side *v, const gw_step_batch *b, gw_diags *dg) {
-    GW_TRY(gw_exec_run(v->x, GW_SEG_PRE, dg));
-    for (int64_t k = 0; k < b->count; k++) {
-        if (has_images(v))
-            GW_TRY(write_images(v, b, k, dg));
-        else
-            write_micro_batch(v, &b->micro[k], k);
-        GW_TRY(gw_exec_run_loop(v->x, k + 1 == b->count, dg));
-    }
+/* A rank of a pipeline asks for micro-batches when it comes to them. */
+static gw_status feed(void *user, gw_exec *x, int64_t k, gw_diags *dg) {
+    gw_verify_side *v = user;
+    (void)x;
+    if (has_images(v)) return write_images(v, v->latest, k, dg);
+    write_micro_batch(v, &v->latest->micro[k], k);
     return GW_OK;
+}
+
+static void ran(void *user, gw_exec *x, int64_t k, gw_oid first, gw_oid end) {
+    const gw_verify_side *v = user;
+    if (v->hooks && v->hooks->ran)
+        v->hooks->ran(x, k, first, end, gw_ranks_me(v->comm), v->hooks->user);
+}
+
+static gw_status run_forward_backward(gw_verify_side *v, const gw_step_batch *b, gw_diags *dg) {
+    gw_exec_loop loop = {.feed = feed, .ran = ran, .user = v};
+    v->latest = b;
+    GW_TRY(gw_exec_run(v->x, GW_SEG_PRE, dg));
+    return gw_exec_run_all(v->x, b->count, &loop, dg);
+}
+
+gw_status gw_verify_side_probe(gw_verify_side *v, gw_diags *dg) {
+    v->step--; /* the same batch has the same dropout */
+    write_step_inputs(v, v->latest, false);
+    v->step++;
+    return run_forward_backward(v, v->latest, dg);
 }
 
 static const gw_step_batch *next_images(gw_verify_side *v) {
@@ -348,7 +395,7 @@ gw_status gw_verify_side_step(gw_verify_side *v, gw_diags *dg) {
     else
         st = gw_loader_next(v->loader, &b, dg);
     GW_TRY(gw_exec_agree(v->comm, st, NULL, "beginning a step", dg));
-    write_step_inputs(v, b);
+    write_step_inputs(v, b, true);
     if (v->shaken || (v->nudged && (v->step > 0 || has_images(v)))) nudge(v);
     st = run_forward_backward(v, b, dg);
     take_back(v);
@@ -361,19 +408,20 @@ gw_status gw_verify_side_step(gw_verify_side *v, gw_diags *dg) {
 
 /* ---- reading ---- */
 
-gw_status gw_verify_side_read(const gw_verify_side *v, gw_vid x, float *out, gw_diags *dg) {
-    const gw_graph *g = gw_exec_graph(v->x);
-    const gw_type *t = gw_type_of(g, x);
-    gw_tensor here = gw_exec_tensor(v->x, x);
+gw_status gw_verify_side_read(const gw_verify_side *v, const gw_ranks_entry *e, float *out,
+                              gw_diags *dg) {
+    const gw_type *t = &e->type;
     gw_dtype dtype = (gw_dtype)t->dtype;
-    if (!gw_ranks_have_parts(t) || !v->comm) {
+    gw_tensor here = {0};
+    if (e->value != GW_NONE) here = gw_exec_tensor(v->x, e->value);
+    if (!v->comm || (v->table.stages == 1 && !gw_ranks_have_parts(t))) {
         if (out) gw_floats_from(dtype, here.data, here.elems, out);
         return GW_OK;
     }
     int64_t n = gw_type_elems(t);
     void *whole = out ? gw_mem_alloc((size_t)(n * gw_dtype_bits(dtype) / 8) + 1) : NULL;
-    const char *name = gw_graph_str(g, g->values.items[x].name);
-    gw_status st = gw_ranks_gather(v->comm, t, &g->mesh, here.data, whole, name, dg);
+    gw_status st =
+        gw_ranks_gather_from(v->comm, t, v->table.mesh, e->home, here.data, whole, e->name, dg);
     if (st == GW_OK && out) gw_floats_from(dtype, whole, n, out);
     gw_mem_free(whole);
     return st;

@@ -6,6 +6,7 @@
 #include "data/loader.h"         /* gw_loader, gw_step_batch */
 #include "run/exec.h"            /* gw_exec, gw_comm */
 #include "train/feed.h"          /* gw_feed */
+#include "train/ranks.h"         /* gw_ranks_table */
 #include "train/setup.h"         /* gw_setup */
 #include "train/slices.h"        /* gw_slices */
 #include "train/verify.h"        /* gw_verify_hooks */
@@ -18,6 +19,17 @@ typedef struct gw_verify_only {
     int64_t micro, micros;   /* micros 0: all */
 } gw_verify_only;
 
+/* Other tokens in some micro-batches, to see what reads them. */
+typedef enum gw_verify_altered_how {
+    GW_VERIFY_ALTER_NONE,
+    GW_VERIFY_ALTER_ONE, /* micro-batch `micro` */
+    GW_VERIFY_ALTER_REST /* all but that */
+} gw_verify_altered_how;
+typedef struct gw_verify_altered {
+    gw_verify_altered_how how;
+    int64_t micro;
+} gw_verify_altered;
+
 /* Of SGD: large enough that an update is seen beside the rounding of the weight it changes. */
 #define GW_VERIFY_LR 0.1f
 /* Of nets for images, whose norms see one another's samples: at 0.1 some steps of such a net make
@@ -29,6 +41,8 @@ typedef struct gw_verify_side {
     const gw_setup *setup; /* borrowed: the run as this side sees it */
     gw_comm *comm;         /* NULL: alone */
     gw_exec *x;
+    gw_ranks_table table;                          /* what the side's ranks have, by name */
+    const gw_ranks_entry *loss_entry, *norm_entry; /* of it */
     gw_tokens *data;
     gw_loader *loader;
     gw_feed feed;             /* of a net for images, instead of data and loader */
@@ -51,8 +65,13 @@ typedef struct gw_verify_side {
     int32_t *given;                   /* [given_room] scratch for them */
     int64_t given_room;
 
+    gw_verify_altered altered;
+    const gw_step_batch *latest; /* batch of the latest step, until the next */
+
     double loss_sum, norm; /* of the latest step, over all ranks */
-    int64_t labels_seen;   /* of its whole batch */
+    double own_norm;       /* as this rank has it, if it does */
+    bool has_norm;
+    int64_t labels_seen; /* of its whole batch */
 } gw_verify_side;
 
 /* Opens the data of a run: its data.train, or made-up documents when it has none (*made). The same
@@ -75,13 +94,19 @@ GW_WARN_UNUSED gw_status gw_verify_side_reset(gw_verify_side *v, const gw_verify
 /* One step. */
 GW_WARN_UNUSED gw_status gw_verify_side_step(gw_verify_side *v, gw_diags *dg);
 
+/* Forward and backward of the latest step's batch once more, with the weights as they are now and
+ * without losses of experts; v->only and v->altered say of what. Nothing is updated. All ranks of
+ * the side call it. */
+GW_WARN_UNUSED gw_status gw_verify_side_probe(gw_verify_side *v, gw_diags *dg);
+
 /* The whole of a float value as float32 into `out` where that is not NULL; parts are gathered, so
- * all ranks of the side call it. */
-GW_WARN_UNUSED gw_status gw_verify_side_read(const gw_verify_side *v, gw_vid x, float *out,
-                                             gw_diags *dg);
+ * all ranks of the side call it. `e`: of its table. */
+GW_WARN_UNUSED gw_status gw_verify_side_read(const gw_verify_side *v, const gw_ranks_entry *e,
+                                             float *out, gw_diags *dg);
 
 /* All-ones gradients through the layout's own norm: the program's end alone, with gradients as
- * inputs. Gives the norm (without the loss scale) and the number of parameters. */
+ * inputs. Gives the norm (without the loss scale), of all ranks' the one that is furthest off, and
+ * the number of parameters of the model. */
 GW_WARN_UNUSED gw_status gw_verify_ones(const gw_setup *s, gw_comm *comm, float value, double *norm,
                                         int64_t *params, gw_diags *dg);
 

@@ -72,8 +72,8 @@ static float *gradients(rig *r, const char *only, int64_t *n, double *loss) {
         char name[200];
         if (only && strcmp(s.params[i].name, only) != 0) continue;
         snprintf(name, sizeof name, "grad:%s", s.params[i].name);
-        gw_vid x = gw_exec_find(v.x, name);
-        CHECK(x != GW_NONE && *n + gw_type_elems(&s.params[i].type) <= 100000);
+        const gw_ranks_entry *x = gw_ranks_find(&v.table, name);
+        CHECK(x && *n + gw_type_elems(&s.params[i].type) <= 100000);
         CHECK_OK(gw_verify_side_read(&v, x, all + *n, &dg), &dg);
         *n += gw_type_elems(&s.params[i].type);
     }

@@ -50,9 +50,9 @@ static gw_status read_all(const gw_verify_side *v, const measured *m, const char
         char name[200];
         if (!is_meant(m, s->params[i].name)) continue;
         snprintf(name, sizeof name, "%s%s", prefix, s->params[i].name);
-        gw_vid x = gw_exec_find(v->x, name);
+        const gw_ranks_entry *x = gw_ranks_find(&v->table, name);
         int64_t elems = gw_type_elems(&s->params[i].type);
-        CHECK(x != GW_NONE && *n + elems <= MOST);
+        CHECK(x && *n + elems <= MOST);
         GW_TRY(gw_verify_side_read(v, x, root ? out + *n : NULL, dg));
         *n += elems;
     }

@@ -45,6 +45,8 @@ static void factor_is(double f, const gw_verify_degrees *d, const char *text) {
 
 TEST(factors_have_names) {
     const gw_verify_degrees d = {.dp = 4, .dp_replicate = 2, .micro_batches = 3};
+    const gw_verify_degrees staged = {
+        .dp = 1, .dp_replicate = 1, .pp = 3, .virtual_stages = 2, .micro_batches = 5};
     const gw_verify_degrees plain = {.dp = 4, .dp_replicate = 1, .micro_batches = 4};
     factor_is(4, &d, "x dp (4)");
     factor_is(0.25, &d, "/ dp (4)");
@@ -55,6 +57,10 @@ TEST(factors_have_names) {
     factor_is(-1, &d, "x -1");
     factor_is(65536, &d, "x 6.554e+04");
     factor_is(0, &d, "zero");
+    factor_is(3, &staged, "x pp (3)");
+    factor_is(2, &staged, "x virtual stages (2)");
+    factor_is(1.0 / 6, &staged, "/ stages (6)");
+    factor_is(15, &staged, "x pp x micro-batches (15)");
     factor_is(4, &plain, "x dp (4) or x micro-batches (4)");
 }
 
