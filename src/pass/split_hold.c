@@ -186,6 +186,16 @@ static gw_vid leaf_of(const gw_graph *g, gw_vid v) {
     return v;
 }
 
+/* Behind the loop: what v is a slice of, if it is one. The norm reads that, and comes first. */
+static gw_vid unsliced(const gw_splitter *k, gw_vid v) {
+    const gw_graph *g = k->src;
+    while (v != GW_NONE && g->values.items[v].def != GW_NONE &&
+           g->values.items[v].def >= k->loop_end &&
+           gw_op_is(g, &g->ops.items[g->values.items[v].def], "slice"))
+        v = gw_op_in(g, &g->ops.items[g->values.items[v].def], 0);
+    return v;
+}
+
 /* What the optimizer reads as the gradient of each parameter, by leaf. */
 static void find_gradients(const gw_splitter *k, gw_vid *gradient) {
     const gw_graph *g = k->src;
@@ -195,7 +205,7 @@ static void find_gradients(const gw_splitter *k, gw_vid *gradient) {
         if (!(gw_op_def(g, o)->traits & GW_OP_OPTIMIZER) || o->nin < 2) continue;
         gw_vid p = leaf_of(g, gw_op_in(g, o, 0));
         if (p != GW_NONE && g->values.items[p].role == GW_ROLE_PARAM && gradient[p] == GW_NONE)
-            gradient[p] = gw_op_in(g, o, 1);
+            gradient[p] = unsliced(k, gw_op_in(g, o, 1));
     }
 }
 

@@ -349,6 +349,7 @@ static void deferred(gw_compile_opts *o) { o->optim.deferred_norm = true; }
 static void muon(gw_compile_opts *o) { o->optim.kind = GW_OPTIM_MUON; }
 static void gradients(gw_compile_opts *o) { o->keep_gradients = true; }
 static void each(gw_compile_opts *o) { o->layout.reduce_each = true; }
+static void last(gw_compile_opts *o) { o->layout.reduce_each = false; }
 static void narrow(gw_compile_opts *o) {
     o->compute = GW_BF16;
     o->gradients = GW_F32;
@@ -358,6 +359,20 @@ static void offload(gw_compile_opts *o) {
     o->layout.optimizer_mem = o->layout.master_mem = GW_MEM_HOST;
 }
 static void forward(gw_compile_opts *o) { o->train = false; }
+
+TEST(a_tied_weight_under_every_zero_and_reduction) {
+    gw_model model = tiny_model(GW_FAMILY_GPT2, 5);
+    for (int zero = 0; zero <= 3; zero++)
+        for (int often = 0; often < 2; often++) {
+            layout l = {2, 1, 3, 2, 1, 1, zero, false, "1f1b"};
+            pipeline k;
+            test_note("zero %d, %s", zero, often ? "each" : "last");
+            make_with(&k, &model, &l, often ? each : last);
+            CHECK_OK(check_pipeline(&k), &k.p.dg);
+            check_parameters(&k, model.tie);
+            release(&k);
+        }
+}
 
 TEST(stages_with_every_other_option) {
     static const struct {
