@@ -23,6 +23,7 @@
 // An action can be made to last (gw_exec_opts.stage_seconds): the rank sleeps after its ops, in
 // short stretches with a sign of life between them, until the time is over. What is measured of a
 // schedule then is the schedule's, not the machine's.
+#include <sched.h>
 #include <string.h>
 #include <time.h>
 
@@ -254,11 +255,16 @@ static int64_t pace_of(const gw_stages *s, gw_action a) {
     return 0;
 }
 
+/* A sleeper wakes late by a tenth of a millisecond, so the last part is spent awake. Others that
+ * are ready may have the core. */
 static void sleep_until(gw_exec *x, int64_t until) {
-    enum { STRETCH = 20 * 1000 * 1000 };
+    enum { STRETCH = 20 * 1000 * 1000, AWAKE = 200 * 1000 };
     for (int64_t left = until - gw_clock_ns(); left > 0; left = until - gw_clock_ns()) {
-        struct timespec t = {0, (long)GW_MIN(left, STRETCH)};
-        nanosleep(&t, NULL);
+        struct timespec t = {0, (long)GW_MIN(left - AWAKE, STRETCH)};
+        if (left > AWAKE)
+            nanosleep(&t, NULL);
+        else
+            sched_yield();
         if (x->comm) gw_comm_alive(x->comm, ++x->alive);
     }
 }
@@ -322,8 +328,8 @@ static gw_status run_action(const walk *k, int64_t i, gw_diags *dg) {
     s->begin[i] = begin - x->epoch_ns;
     s->end[i] = gw_clock_ns() - x->epoch_ns;
     if (st != GW_OK)
-        gw_diag_frame(dg, "in %s, action %lld of %lld", gw_action_print(a, text), (long long)i + 1,
-                      (long long)x->g.actions.count);
+        gw_diag_frame(dg, "rank %lld is in %s, action %lld of %lld", (long long)x->rank,
+                      gw_action_print(a, text), (long long)i + 1, (long long)x->g.actions.count);
     return st;
 }
 
