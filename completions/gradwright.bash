@@ -236,6 +236,9 @@ _gradwright() {
         "plan --svg")
             COMPREPLY=($(compgen -f -- "$cur"))
             return ;;
+        "explain --model")
+            COMPREPLY=()
+            return ;;
         "schedule --ranks"|"schedule -n")
             COMPREPLY=()
             return ;;
@@ -373,6 +376,12 @@ _gradwright() {
             else
                 COMPREPLY=($(compgen -f -- "$cur"))
             fi ;;
+        explain)
+            if [[ $cur == -* ]]; then
+                COMPREPLY=($(compgen -W "--model --json --help --quiet --verbose --no-color" -- "$cur"))
+            else
+                COMPREPLY=($(compgen -W "memory zero ring collectives tp sp cp moe pipeline recompute precision lora mfu fleet loader tokenizing storage object-store checkpoint" -- "$cur"))
+            fi ;;
         schedule)
             if [[ $cur == -* ]]; then
                 COMPREPLY=($(compgen -W "--ranks --virtual --micro-batches --costs --memory --text --timeline --svg --json --help --quiet --verbose --no-color" -- "$cur"))
@@ -434,7 +443,7 @@ _gradwright() {
                 COMPREPLY=($(compgen -W "collectives" -- "$cur"))
             fi ;;
         '')
-            COMPREPLY=($(compgen -W "train verify plan schedule program generate export config init env tokenizer calibrate bench --help --quiet --verbose --no-color --version" -- "$cur")) ;;
+            COMPREPLY=($(compgen -W "train verify plan explain schedule program generate export config init env tokenizer calibrate bench --help --quiet --verbose --no-color --version" -- "$cur")) ;;
     esac
 }
 

@@ -150,6 +150,7 @@ complete -c gradwright -n __fish_use_subcommand -l version -s V -d 'the version 
 complete -c gradwright -n __fish_use_subcommand -a train -d 'train a model as a run file says'
 complete -c gradwright -n __fish_use_subcommand -a verify -d 'compare a layout with one rank, tensor by tensor'
 complete -c gradwright -n __fish_use_subcommand -a plan -d 'what a training step takes: bytes by cause, FLOPs, kernels'
+complete -c gradwright -n __fish_use_subcommand -a explain -d 'the arithmetic of a topic, or what a message means'
 complete -c gradwright -n __fish_use_subcommand -a schedule -d 'what the ranks of a pipeline do: as text, drawn, in figures'
 complete -c gradwright -n __fish_use_subcommand -a program -d 'print the compiled step as text, after any pass'
 complete -c gradwright -n __fish_use_subcommand -a generate -d 'continue a text with a trained or public model'
@@ -184,6 +185,9 @@ complete -c gradwright -n '__fish_seen_subcommand_from plan' -l svg -r -F -d 'th
 complete -c gradwright -n '__fish_seen_subcommand_from plan' -l all -s a -d 'print every table in full'
 complete -c gradwright -n '__fish_seen_subcommand_from plan' -l json -d 'print JSON for machines'
 complete -c gradwright -n '__fish_seen_subcommand_from plan' -F
+complete -c gradwright -n '__fish_seen_subcommand_from explain' -l model -x -d 'the model instead of the topic\'s own'
+complete -c gradwright -n '__fish_seen_subcommand_from explain' -l json -d 'print JSON for machines'
+complete -c gradwright -n '__fish_seen_subcommand_from explain' -a 'memory zero ring collectives tp sp cp moe pipeline recompute precision lora mfu fleet loader tokenizing storage object-store checkpoint'
 complete -c gradwright -n '__fish_seen_subcommand_from schedule' -l ranks -s n -x -d 'ranks of the pipeline'
 complete -c gradwright -n '__fish_seen_subcommand_from schedule' -l virtual -x -d 'stages a rank; what the schedule is made for'
 complete -c gradwright -n '__fish_seen_subcommand_from schedule' -l micro-batches -s m -x -d 'micro-batches of a step'
