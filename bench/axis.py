@@ -3,8 +3,8 @@
 llama over several ranks, turns, and the table of what they took.
 
 A program is a function that starts one anew, throws its first steps away and returns the seconds of
-those that count, with notes (bytes sent, parameters, the share of a step that ranks wait). Programs take turns; every second round goes
-backwards; only one runs at any moment.
+those that count, with notes (bytes sent, parameters, the share of a step that ranks wait). Programs
+take turns; every second round goes backwards; only one runs at any moment.
 """
 
 import json
@@ -107,7 +107,7 @@ def run_torch(options, work, label, script, job):
     if done.returncode != 0:
         raise base.Failed(f"{label} cannot run: {tail(log, 1)}")
     notes = json.loads(done.stdout.strip().splitlines()[-1])
-    return notes.pop("times")[THROWN:], notes
+    return notes.pop("times", [])[THROWN:], notes
 
 
 def take_turns(programs, turns, what):
