@@ -79,7 +79,7 @@ static units list_units(const gw_model *m, gw_arena *a) {
     int64_t c = r->width;
     for (int stage = 0; stage < 4; stage++)
         for (int64_t i = 0; i < r->blocks[stage]; i++) {
-            char name[32];
+            char name[48];
             snprintf(name, sizeof name, "layer%d.%lld.", stage + 1, LL(i));
             c = push_block(&l, r, name, c, r->width << stage, stage > 0 && i == 0 ? 2 : 1);
         }

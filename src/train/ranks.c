@@ -124,7 +124,12 @@ static gw_status find_difference(gw_comm *c, const char *what, const told *group
                                  &first, &n, what, dg);
     difference mine = compare(text, first);
     if (st == GW_OK) st = gw_comm_all_gather(c, &mine, sizeof mine, all, what, dg);
-    if (st == GW_OK) st = refuse(c, what, groups, all, dg);
+    if (st == GW_OK) {
+        st = refuse(c, what, groups, all, dg);
+        /* A rank that leaves now would cut rank 0 short before it has its line. What becomes of the
+         * barrier itself is no matter. */
+        (void)!gw_comm_barrier(c, what, NULL);
+    }
     gw_mem_free(all);
     gw_mem_free(first);
     return st;

@@ -20,8 +20,8 @@ static int check_convs(gw_dtype dtype, const char *op, int window, bool acc) {
     snprintf(w, sizeof w, "o16 c8 i%d j%d", window, window);
     bool images = strcmp(op, "conv2d_dx") == 0, filters = strcmp(op, "conv2d_dw") == 0;
     const char *first = images || filters ? dy : x, *second = filters ? x : w;
-    gw_attr a[4] = {
-        {.i = 1}, {.i = window / 2}, {.i = images ? 6 : window}, {.i = images ? 6 : window}};
+    int size = images ? 6 : window;
+    gw_attr a[5] = {{.i = 1}, {.i = window / 2}, {.i = size}, {.i = size}, {.i = -1}};
     gw_vid in[3] = {gw_case_value(c, first, false, GW_FILL_NORMAL, 1, 0),
                     gw_case_value(c, second, !filters, GW_FILL_NORMAL, 0.5, 0), GW_NONE};
     if (acc) in[2] = gw_case_fixed(c, GW_F32, w, GW_FILL_NORMAL, 1, 0);

@@ -7,7 +7,10 @@
 // Beside sleeping, a run has messages that wake a rank up (a tenth of a millisecond each), and
 // those that follow one another from the first stage to the last and back add up. So the pace is
 // such that the derived idle time of a rank is some tens of milliseconds for each rank. Other
-// programs only make a step later, so a case has passed when one of its steps agrees.
+// programs only make a step later, so a case has passed when one of its steps agrees. A machine
+// that is busy enough lets none agree: so that belongs to the long tests (and to
+// bench/pipeline_bubble). The short ones check what no load can spoil: no step is over before the
+// derived one, whatever its ranks do side by side, and the actions are those of the list.
 //
 // Ranks are threads.
 #include <math.h>
@@ -25,7 +28,7 @@
 #include "train/ranks.h"   /* gw_ranks_me */
 #include "train/session.h" /* gw_session_step */
 
-enum { MOST_RANKS = 4, MOST_STEPS = 20 };
+enum { MOST_RANKS = 4, MOST_STEPS = 20, SHORT_STEPS = 2 };
 #define BOUND         0.05
 #define IDLE_S_A_RANK 0.03 /* derived, for each rank of the pipeline */
 #define LEAST_S       0.01 /* of a stage's F; the work of the tiny model takes less */
@@ -39,7 +42,8 @@ typedef struct job {
     gw_sched_costs costs;
     gw_sched_times want;
     gw_optimes_action *acts[MOST_RANKS]; /* of the latest step */
-    bool agrees;
+    bool exact; /* a step must agree; otherwise none may be shorter than derived */
+    bool agrees, shorter;
     int steps;
     gw_arena mem;
 } job;
@@ -103,7 +107,7 @@ static bool near(const char *what, double is, double want) {
 }
 
 /* One step of all ranks against the clock; rank 0 does it. */
-static bool compare(const job *j, double reported) {
+static bool compare(job *j, double reported) {
     gw_arena mem = {0};
     gw_timeline t;
     gw_timeline_figures f;
@@ -119,6 +123,8 @@ static bool compare(const job *j, double reported) {
     ok &= near("bubble/step, as reported", reported, j->want.bubble_step);
     ok &= near("longest span, s", f.longest_span, j->want.longest_span);
     ok &= near("step, s", f.step, j->want.step);
+    /* Sleeps last at least as long as they are told; clocks are read around them. */
+    j->shorter |= f.step < 0.999 * j->want.step || f.longest_span < 0.999 * j->want.longest_span;
     gw_arena_release(&mem);
     return ok;
 }
@@ -154,7 +160,8 @@ static gw_status rank_of(gw_comm *c, void *user, gw_diags *dg) {
         GW_TRY(gw_comm_barrier(c, "a step", dg));
         if (gw_comm_rank(c) == 0) {
             j->steps++;
-            done = j->agrees = compare(j, t.bubble);
+            j->agrees = compare(j, t.bubble);
+            done = j->exact ? j->agrees : j->steps == SHORT_STEPS;
         }
         GW_TRY(gw_comm_max_i64(c, &done, 1, "does it agree?", dg));
     }
@@ -163,16 +170,23 @@ static gw_status rank_of(gw_comm *c, void *user, gw_diags *dg) {
     return GW_OK;
 }
 
-static void check(const char *schedule, int virtual, int ranks, int micro, const double *alike) {
+static void check(const char *schedule, int virtual, int ranks, int micro, const double *alike,
+                  bool exact) {
     job *j = calloc(1, sizeof *j);
-    *j = (job){
-        .schedule = schedule, .virtual = virtual, .ranks = ranks, .micro = micro, .alike = alike};
+    *j = (job){.schedule = schedule,
+               .virtual = virtual,
+               .ranks = ranks,
+               .micro = micro,
+               .alike = alike,
+               .exact = exact};
     make(j);
     test_note("%s, %d ranks, %d micro-batches, F of stage 0 lasts %.1f ms", schedule, ranks, micro,
               1e3 * j->costs.forward[0]);
     tiny_ranks(ranks, rank_of, j);
-    CHECK_MSG(j->agrees, "%s, %d ranks, %d micro-batches: no step of %d agrees", schedule, ranks,
-              micro, j->steps);
+    CHECK_MSG(!j->shorter, "%s, %d ranks, %d micro-batches: a step is over before the derived one",
+              schedule, ranks, micro);
+    CHECK_MSG(j->agrees || !exact, "%s, %d ranks, %d micro-batches: no step of %d agrees", schedule,
+              ranks, micro, j->steps);
     unsetenv("GW_PACE");
     gw_arena_release(&j->mem);
     free(j);
@@ -185,9 +199,9 @@ typedef struct kind {
 static const kind kinds[] = {{"gpipe", 1}, {"1f1b", 1}, {"interleaved", 2}, {"zb-h1", 1},
                              {"zb-2p", 1}, {"zbv", 2},  {"dualpipev", 2}};
 
-static void check_all(int ranks, int micro) {
+static void check_all(int ranks, int micro, bool exact) {
     for (size_t i = 0; i < GW_COUNT(kinds); i++)
-        check(kinds[i].name, kinds[i].virtual, ranks, micro, NULL);
+        check(kinds[i].name, kinds[i].virtual, ranks, micro, NULL, exact);
 }
 
 static void begin(void) {
@@ -195,26 +209,30 @@ static void begin(void) {
     tiny_data();
 }
 
-TEST_WITHIN(two_ranks_idle_as_derived, 240) {
+TEST_WITHIN(two_ranks_never_beat_the_clock, 240) {
     begin();
-    check_all(2, 3);
+    check_all(2, 3, false);
 }
 
-TEST_WITHIN(four_ranks_idle_as_derived, 240) {
+TEST_WITHIN(four_ranks_never_beat_the_clock, 240) {
     begin();
-    check_all(4, 4);
+    check_all(4, 4, false);
 }
 
 /* A stage that takes longer holds up those that wait for it, and nobody else. */
-TEST_WITHIN(a_slow_stage_delays_what_depends_on_it, 240) {
+static void check_slow(bool exact) {
     static const double slow[] = {1, 2, 1, 1};
     begin();
-    check("1f1b", 1, 4, 6, slow);
-    check("zb-h1", 1, 4, 6, slow);
+    check("1f1b", 1, 4, 6, slow, exact);
+    check("zb-h1", 1, 4, 6, slow, exact);
 }
 
-TEST_LONG(idle_time_is_as_derived_for_more_micro_batches) {
-    static const int shapes[][2] = {{2, 4}, {2, 8}, {3, 6}, {4, 8}, {4, 12}};
+TEST_WITHIN(a_slow_stage_never_beats_the_clock, 240) { check_slow(false); }
+
+TEST_LONG(a_slow_stage_delays_what_depends_on_it) { check_slow(true); }
+
+TEST_LONG(idle_time_is_as_derived) {
+    static const int shapes[][2] = {{2, 3}, {4, 4}, {2, 4}, {2, 8}, {3, 6}, {4, 8}, {4, 12}};
     begin();
-    for (size_t i = 0; i < GW_COUNT(shapes); i++) check_all(shapes[i][0], shapes[i][1]);
+    for (size_t i = 0; i < GW_COUNT(shapes); i++) check_all(shapes[i][0], shapes[i][1], true);
 }

@@ -60,7 +60,7 @@ void gw_mpi_channels_bind(gw_transport *base, gw_transport_channels *opaque, int
     for (int i = 0; i < set->n; i++) {
         channel *c = &set->items[i];
         const gw_channel_end *e = c->end;
-        c->tag = t->next_tag + e->tag % (t->max_tag - t->next_tag + 1);
+        c->tag = t->next_tag + (int)(e->tag % ((int64_t)t->max_tag - t->next_tag + 1));
         int64_t pieces = (e->bytes + GW_MPI_MAX_BYTES - 1) / GW_MPI_MAX_BYTES;
         c->pieces = pieces ? (int)pieces : 1;
         int64_t requests = (int64_t)c->pieces * (e->sends ? e->places : 1);
