@@ -38,7 +38,7 @@ comma := ,
 # ---------------------------------------------------------------- the house
 # Plugins are opened at run time: each is a shared library that needs more than the program does.
 PLUGINS := src/comm/mpi/plugin.c
-HOUSE   := base ir ops sched pass model kernel comm run plan file data train net serve ship gateway fleet cli
+HOUSE   := base ir ops sched pass model kernel comm run plan file data ckpt train net serve ship gateway fleet cli
 sources  = $(filter-out $(PLUGINS),$(sort $(wildcard src/$(1)/*.c src/$(1)/*/*.c)))
 FOLDERS := $(foreach f,$(HOUSE),$(if $(call sources,$(f)),$(f)))
 lib      = $(B)/lib/libgw_$(1).a

@@ -135,7 +135,12 @@ recompute.policy=
 recompute.ops=
 recompute.budget=
 checkpoint.every=
-checkpoint.keep_last="
+checkpoint.keep_last=
+checkpoint.keep_every=
+checkpoint.async=
+checkpoint.when_busy=
+checkpoint.buffer=
+checkpoint.write_rate="
 
 _gradwright_key_values() {
     case $1 in
@@ -182,6 +187,8 @@ _gradwright_key_values() {
         offload.master) echo "device host disk" ;;
         offload.parameters) echo "device host disk" ;;
         recompute.policy) echo "none selective full ops budget" ;;
+        checkpoint.async) echo "true false" ;;
+        checkpoint.when_busy) echo "wait skip" ;;
     esac
 }
 
@@ -302,6 +309,15 @@ _gradwright() {
         "export --max-shard")
             COMPREPLY=()
             return ;;
+        "checkpoint --step")
+            COMPREPLY=()
+            return ;;
+        "checkpoint --keep-last")
+            COMPREPLY=()
+            return ;;
+        "checkpoint --keep-every")
+            COMPREPLY=()
+            return ;;
         "tokenizer --out"|"tokenizer -o")
             COMPREPLY=($(compgen -f -- "$cur"))
             return ;;
@@ -406,6 +422,12 @@ _gradwright() {
             else
                 COMPREPLY=($(compgen -f -- "$cur"))
             fi ;;
+        checkpoint)
+            if [[ $cur == -* ]]; then
+                COMPREPLY=($(compgen -W "--step --keep-last --keep-every --all --json --help --quiet --verbose --no-color" -- "$cur"))
+            else
+                COMPREPLY=($(compgen -W "ls show verify diff prune" -- "$cur"))
+            fi ;;
         config)
             if [[ $cur == -* ]]; then
                 COMPREPLY=($(compgen -W "--set --json --help --quiet --verbose --no-color" -- "$cur"))
@@ -443,7 +465,7 @@ _gradwright() {
                 COMPREPLY=($(compgen -W "collectives" -- "$cur"))
             fi ;;
         '')
-            COMPREPLY=($(compgen -W "train verify plan explain schedule program generate export config init env tokenizer calibrate bench --help --quiet --verbose --no-color --version" -- "$cur")) ;;
+            COMPREPLY=($(compgen -W "train verify plan explain schedule program generate export checkpoint config init env tokenizer calibrate bench --help --quiet --verbose --no-color --version" -- "$cur")) ;;
     esac
 }
 

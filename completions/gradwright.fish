@@ -138,6 +138,11 @@ function __gradwright_set
         recompute.budget= \
         checkpoint.every= \
         checkpoint.keep_last= \
+        checkpoint.keep_every= \
+        checkpoint.async=true checkpoint.async=false \
+        checkpoint.when_busy=wait checkpoint.when_busy=skip \
+        checkpoint.buffer= \
+        checkpoint.write_rate= \
         ''
 end
 
@@ -155,6 +160,7 @@ complete -c gradwright -n __fish_use_subcommand -a schedule -d 'what the ranks o
 complete -c gradwright -n __fish_use_subcommand -a program -d 'print the compiled step as text, after any pass'
 complete -c gradwright -n __fish_use_subcommand -a generate -d 'continue a text with a trained or public model'
 complete -c gradwright -n __fish_use_subcommand -a export -d 'write the weights of a run as a Hugging Face directory'
+complete -c gradwright -n __fish_use_subcommand -a checkpoint -d 'list, show, verify, compare, prune checkpoints'
 complete -c gradwright -n __fish_use_subcommand -a config -d 'print a run file fully resolved, each key explained'
 complete -c gradwright -n __fish_use_subcommand -a init -d 'print a commented run file that works'
 complete -c gradwright -n __fish_use_subcommand -a env -d 'what this machine has: processor, limits, libraries'
@@ -222,6 +228,12 @@ complete -c gradwright -n '__fish_seen_subcommand_from export' -l dtype -x -a 'f
 complete -c gradwright -n '__fish_seen_subcommand_from export' -l max-shard -x -d 'largest file before sharding (default 5GB)'
 complete -c gradwright -n '__fish_seen_subcommand_from export' -l json -d 'print JSON for machines'
 complete -c gradwright -n '__fish_seen_subcommand_from export' -F
+complete -c gradwright -n '__fish_seen_subcommand_from checkpoint' -l step -x -d 'of a run: the checkpoint of this step'
+complete -c gradwright -n '__fish_seen_subcommand_from checkpoint' -l keep-last -x -d 'prune: the newest that stay'
+complete -c gradwright -n '__fish_seen_subcommand_from checkpoint' -l keep-every -x -d 'prune: steps that N divides stay too'
+complete -c gradwright -n '__fish_seen_subcommand_from checkpoint' -l all -d 'show, diff: every tensor'
+complete -c gradwright -n '__fish_seen_subcommand_from checkpoint' -l json -d 'print JSON for machines'
+complete -c gradwright -n '__fish_seen_subcommand_from checkpoint' -a 'ls show verify diff prune'
 complete -c gradwright -n '__fish_seen_subcommand_from config' -l set -s s -x -a '(__gradwright_set)' -d 'override one key of the run file; repeatable'
 complete -c gradwright -n '__fish_seen_subcommand_from config' -l json -d 'print JSON for machines'
 complete -c gradwright -n '__fish_seen_subcommand_from config' -F

@@ -10,7 +10,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 
 jobs=${JOBS:-2}
-house='base ir ops sched pass model kernel comm run plan file data train net serve ship gateway fleet cli'
+house='base ir ops sched pass model kernel comm run plan file data ckpt train net serve ship gateway fleet cli'
 
 # Tracked files and new ones that git does not ignore; outside git, all but what is built.
 list_files() {

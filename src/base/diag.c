@@ -104,6 +104,20 @@ void gw_diag_frame(gw_diags *d, const char *fmt, ...) {
                          : gw_arena_printf(&d->arena, "while %s", text);
 }
 
+static const char *copy_of(gw_diags *d, const char *s) {
+    return s ? gw_arena_strdup(&d->arena, s) : NULL;
+}
+
+void gw_diags_take(gw_diags *d, gw_diags *from) {
+    for (const gw_diag *g = d ? from->first : NULL; g; g = g->next) {
+        gw_diag *c = gw_diag_add(d, g->severity, g->code, g->id, g->where, "%s", g->message);
+        c->detail = copy_of(d, g->detail);
+        c->hint = copy_of(d, g->hint);
+        c->frames = copy_of(d, g->frames);
+    }
+    gw_diags_clear(from);
+}
+
 /* ------------------------------------------------------------------------------ printing */
 
 static const char *severity_name(gw_severity s) {

@@ -61,6 +61,8 @@ typedef struct gw_diags {
 void gw_diags_init(gw_diags *d);
 void gw_diags_release(gw_diags *d);
 void gw_diags_clear(gw_diags *d);
+/* Appends copies of all of `from` (another thread's list), which is cleared. */
+void gw_diags_take(gw_diags *d, gw_diags *from);
 
 /* Adds a diagnostic; id and where.file are copied. Returns it so that detail and hint can be set
  * with gw_diag_detail / gw_diag_hint. `d` may be NULL everywhere (the diagnostic is dropped). */

@@ -345,11 +345,25 @@ static gw_status validate(run *r) {
     return gw_metrics_valid(r->metrics, r->s.step, v.loss, v.bpb, v.accuracy, r->dg);
 }
 
+/* The state as it is, on disk when this returns. */
 static gw_status save(run *r) {
+    GW_TRY(gw_session_save_poll(&r->s, true, r->dg));
     if (r->s.saved == r->s.step) return GW_OK;
-    GW_TRY(gw_session_save(&r->s, r->opts->out_dir, r->dg));
-    gw_log_debug("saved the checkpoint of step %" PRId64, r->s.step);
-    return GW_OK;
+    return gw_session_save(&r->s, r->opts->out_dir, r->dg);
+}
+
+/* Between steps: written while the next ones run, unless the run file says otherwise. */
+static gw_status save_beside(run *r) {
+    const gw_rf_checkpoint *c = &r->rf->checkpoint;
+    if (!c->async) return save(r);
+    if (r->s.saving && c->when_busy == GW_RF_BUSY_SKIP) {
+        if (leads(r))
+            gw_log_warn("no checkpoint at step %" PRId64 ": that of step %" PRId64
+                        " is still being written (checkpoint.when_busy is skip)",
+                        r->s.step, gw_checkpoint_step(r->s.saving));
+        return GW_OK;
+    }
+    return gw_session_save_begin(&r->s, r->opts->out_dir, r->dg);
 }
 
 static bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
@@ -377,11 +391,12 @@ static gw_status steps(run *r) {
         gw_session_step_result t;
         r->s.wants_stop = stopped(r);
         GW_TRY(gw_session_step(&r->s, &t, r->dg));
+        GW_TRY(gw_session_save_poll(&r->s, false, r->dg));
         if (t.stopped) return interrupted(r);
         GW_TRY(log_step(r, &t));
         if (t.skipped) continue;
         if (due(r->s.step, r->rf->train.valid_every)) GW_TRY(validate(r));
-        if (due(r->s.step, r->rf->checkpoint.every)) GW_TRY(save(r));
+        if (due(r->s.step, r->rf->checkpoint.every)) GW_TRY(save_beside(r));
     }
     if (r->first_step < last_step(r) || r->valid_step < 0) GW_TRY(validate(r));
     return save(r);

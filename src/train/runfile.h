@@ -253,9 +253,16 @@ typedef struct gw_rf_recompute_section {
     int64_t budget;    /* bytes of the arena, with policy `budget` */
 } gw_rf_recompute_section;
 
+typedef enum gw_rf_busy { GW_RF_BUSY_WAIT, GW_RF_BUSY_SKIP } gw_rf_busy;
+
 typedef struct gw_rf_checkpoint {
-    int64_t every;     /* steps; 0 = only at the end */
-    int64_t keep_last; /* 0 = keep all */
+    int64_t every;      /* steps; 0 = only at the end */
+    int64_t keep_last;  /* 0 = keep all */
+    int64_t keep_every; /* steps; 0 = none of the older ones */
+    bool async;
+    gw_rf_busy when_busy;
+    int64_t buffer;     /* bytes of a rank; 0 = all that it writes */
+    int64_t write_rate; /* bytes/s of a rank; 0 = no limit */
 } gw_rf_checkpoint;
 
 typedef struct gw_runfile {

@@ -20,6 +20,8 @@ static const gw_rf_name gw_rf_family_names[] = {
     {"resnet18", GW_RF_RESNET18},   {"resnet34", GW_RF_RESNET34},
     {"resnet50", GW_RF_RESNET50},   {"resnet101", GW_RF_RESNET101},
     {"resnet152", GW_RF_RESNET152}, {NULL, 0}};
+static const gw_rf_name gw_rf_busy_names[] = {
+    {"wait", GW_RF_BUSY_WAIT}, {"skip", GW_RF_BUSY_SKIP}, {0}};
 static const gw_rf_name gw_rf_batchnorm_names[] = {
     {"local", GW_RF_BATCHNORM_LOCAL}, {"sync", GW_RF_BATCHNORM_SYNC}, {NULL, 0}};
 static const gw_rf_name gw_rf_rope_names[] = {{"none", GW_RF_ROPE_NONE},

@@ -21,6 +21,7 @@
 // by the same pass, so that everything that works on parameters of an executor works there too.
 #include "train/session.h"
 
+#include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -48,7 +49,7 @@ static gw_ckpt_tensor tensor_of(const gw_session *s, const gw_ranks_entry *e) {
     gw_ckpt_tensor c = {.name = e->name,
                         .dtype = (gw_dtype)e->type.dtype,
                         .ndim = e->type.ndim,
-                        .parts = gw_ranks_have_parts(&e->type) ? &e->type : NULL,
+                        .type = &e->type,
                         .mesh = s->table.mesh,
                         .rank = gw_exec_rank(s->x),
                         .data = here ? gw_exec_tensor(s->x, e->value).data : NULL,
@@ -403,6 +404,7 @@ gw_status gw_session_open_params(gw_session *s, gw_runfile *rf, const char *run_
 }
 
 void gw_session_close(gw_session *s) {
+    gw_checkpoint_drop(s->saving);
     gw_loader_close(s->loader);
     gw_exec_free(s->valid.x);
     gw_feed_close(&s->valid.feed);
@@ -430,14 +432,14 @@ static int64_t whole_bytes(const gw_ckpt_tensor *t) {
 
 gw_status gw_session_whole(const gw_session *s, int i, void *out, gw_diags *dg) {
     const gw_ckpt_tensor *t = &s->tensors[i];
-    if ((t->parts || s->table.stages > 1) && s->comm)
+    if ((gw_ranks_have_parts(t->type) || s->table.stages > 1) && s->comm)
         return gw_ranks_gather_from(s->comm, &s->entries[i]->type, s->table.mesh, t->home, t->data,
                                     out, t->name, dg);
     if (out) memcpy(out, t->data, (size_t)whole_bytes(t));
     return GW_OK;
 }
 
-/* gw_ckpt_source: the staging grows to the largest tensor. */
+/* The staging grows to the largest tensor. */
 static gw_status gather_whole(void *user, int i, const void **elements, gw_diags *dg) {
     gatherer *a = user;
     int64_t bytes = whole_bytes(&a->s->tensors[i]);
@@ -450,53 +452,79 @@ static gw_status gather_whole(void *user, int i, const void **elements, gw_diags
     return gw_session_whole(a->s, i, a->staging, dg);
 }
 
-static gw_status write_checkpoint(gw_session *s, const char *run_dir, gw_diags *dg) {
+static void take_meta(const gw_session *s, const char *tokenizer, const char *config, gw_arena *mem,
+                      gw_ckpt_meta *m) {
+    *m = (gw_ckpt_meta){.step = s->step,
+                        .batch = s->batch,
+                        .next_sample = s->next_sample,
+                        .tokens = s->tokens,
+                        .loss_scale = s->scaler.scale,
+                        .good_steps = s->scaler.good_steps,
+                        .bad_steps = s->scaler.bad_steps,
+                        .seed = s->rf->train.seed,
+                        .tokenizer = tokenizer,
+                        .data = s->data_hash,
+                        .valid = s->valid_hash,
+                        .model = gw_session_model_words(s, mem),
+                        .threads = s->setup.machine.threads,
+                        .isa = gw_isa_name(s->setup.machine.isa),
+                        .config = config};
+}
+
+static gw_status commit(gw_session *s, gw_diags *dg) {
+    gw_ckpt_stats stats;
+    gw_ckpt_save *done = s->saving;
+    int64_t step = gw_checkpoint_step(done);
+    s->saving = NULL;
+    GW_TRY(gw_checkpoint_end(done, &stats, dg));
+    s->saved = step;
+    gw_log_debug("saved the checkpoint of step %" PRId64 ": it held up the run for %.3f s, was "
+                 "written in %.3f s and committed in %.3f s",
+                 step, stats.begin_s, stats.write_s, stats.commit_s);
+    if (gw_ranks_me(s->comm) != 0) return GW_OK;
+    return gw_checkpoint_prune(s->save_dir, s->rf->checkpoint.keep_last,
+                               s->rf->checkpoint.keep_every, -1, dg);
+}
+
+gw_status gw_session_save_poll(gw_session *s, bool wait, gw_diags *dg) {
+    if (!s->saving) return GW_OK;
+    if (!wait) {
+        int64_t unfinished = !gw_checkpoint_poll(s->saving);
+        if (s->comm)
+            GW_TRY(gw_comm_max_i64(s->comm, &unfinished, 1, "is the checkpoint written?", dg));
+        if (unfinished) return GW_OK;
+    }
+    if (s->comm) gw_comm_busy(s->comm, "saving a checkpoint", SAVING_LIMIT_S);
+    gw_status st = commit(s, dg);
+    if (s->comm && st == GW_OK) gw_comm_busy(s->comm, NULL, 0);
+    return st;
+}
+
+gw_status gw_session_save_begin(gw_session *s, const char *run_dir, gw_diags *dg) {
     gw_arena mem = {0};
     gw_str config = {0};
     char tokenizer[33] = "";
+    gw_ckpt_meta m;
+    gw_ckpt_options o = {.run_dir = run_dir,
+                         .comm = s->comm,
+                         .buffer_bytes = s->rf->checkpoint.buffer,
+                         .bytes_per_s = s->rf->checkpoint.write_rate};
+    GW_TRY(gw_session_save_poll(s, true, dg));
     if (s->setup.tokenizer) gw_hash128_hex(tokenizer, gw_tokenizer_hash(s->setup.tokenizer));
     gw_runfile_yaml(s->rf, false, &config);
-    gw_ckpt_meta m = {.step = s->step,
-                      .batch = s->batch,
-                      .next_sample = s->next_sample,
-                      .tokens = s->tokens,
-                      .loss_scale = s->scaler.scale,
-                      .good_steps = s->scaler.good_steps,
-                      .bad_steps = s->scaler.bad_steps,
-                      .seed = s->rf->train.seed,
-                      .tokenizer = tokenizer,
-                      .data = s->data_hash,
-                      .valid = s->valid_hash,
-                      .model = gw_session_model_words(s, &mem),
-                      .threads = s->setup.machine.threads,
-                      .isa = gw_isa_name(s->setup.machine.isa),
-                      .config = gw_str_c(&config)};
-    gatherer a = {.s = s};
-    gw_ckpt_source source = {.whole = gather_whole, .user = &a};
-    gw_status st = gw_checkpoint_save_from(run_dir, &m, s->tensors, s->ntensors, &source, dg);
-    if (st == GW_OK) st = gw_checkpoint_prune(run_dir, s->rf->checkpoint.keep_last, dg);
-    gw_mem_free(a.staging);
+    take_meta(s, tokenizer, gw_str_c(&config), &mem, &m);
+    snprintf(s->save_dir, sizeof s->save_dir, "%s", run_dir);
+    if (s->comm) gw_comm_busy(s->comm, "saving a checkpoint", SAVING_LIMIT_S);
+    gw_status st = gw_checkpoint_begin(&s->saving, &o, &m, s->tensors, s->ntensors, dg);
+    if (s->comm && st == GW_OK) gw_comm_busy(s->comm, NULL, 0);
     gw_str_release(&config);
     gw_arena_release(&mem);
     return st;
 }
 
-/* Another rank's part of a save: it hands over what it holds, in the order in which rank 0 asks. */
-static gw_status hand_over(const gw_session *s, gw_diags *dg) {
-    for (int i = 0; i < s->ntensors; i++)
-        if (s->tensors[i].parts || s->tensors[i].home > 0) GW_TRY(gw_session_whole(s, i, NULL, dg));
-    return GW_OK;
-}
-
 gw_status gw_session_save(gw_session *s, const char *run_dir, gw_diags *dg) {
-    bool writes = gw_ranks_me(s->comm) == 0;
-    if (s->comm && writes) gw_comm_busy(s->comm, "saving a checkpoint", SAVING_LIMIT_S);
-    /* Where this fails the run ends, and the others learn it from that. */
-    GW_TRY(writes ? write_checkpoint(s, run_dir, dg) : hand_over(s, dg));
-    if (s->comm) GW_TRY(gw_comm_barrier(s->comm, "saving a checkpoint", dg));
-    if (s->comm && writes) gw_comm_busy(s->comm, NULL, 0);
-    s->saved = s->step;
-    return GW_OK;
+    GW_TRY(gw_session_save_begin(s, run_dir, dg));
+    return gw_session_save_poll(s, true, dg);
 }
 
 static int by_name(const void *a, const void *b, void *tensors) {
@@ -516,7 +544,8 @@ gw_hash128 gw_session_hash(const gw_session *s) {
         int i = order[k];
         const gw_ckpt_tensor *t = &s->tensors[i];
         const void *data = t->data;
-        if (t->parts || s->table.stages > 1) st = gather_whole(&a, i, &data, NULL);
+        if (gw_ranks_have_parts(t->type) || s->table.stages > 1)
+            st = gather_whole(&a, i, &data, NULL);
         gw_hasher_add(h, t->name, strlen(t->name) + 1);
         if (st == GW_OK) gw_hasher_add(h, data, (size_t)whole_bytes(t));
     }

@@ -10,18 +10,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "data/loader.h"      /* gw_loader */
-#include "data/tokens.h"      /* gw_tokens */
-#include "run/exec.h"         /* gw_exec, gw_comm */
-#include "train/checkpoint.h" /* gw_ckpt_tensor */
-#include "train/cores.h"      /* gw_core_count */
-#include "train/feed.h"       /* gw_feed */
-#include "train/optimes.h"    /* gw_optimes */
-#include "train/ranks.h"      /* gw_ranks_table */
-#include "train/scaler.h"     /* gw_scaler */
-#include "train/lr.h"         /* gw_lr */
-#include "train/setup.h"      /* gw_setup */
-#include "train/slices.h"     /* gw_slices */
+#include "data/loader.h"   /* gw_loader */
+#include "data/tokens.h"   /* gw_tokens */
+#include "run/exec.h"      /* gw_exec, gw_comm */
+#include "ckpt/save.h"     /* gw_ckpt_save, gw_ckpt_tensor */
+#include "train/cores.h"   /* gw_core_count */
+#include "train/feed.h"    /* gw_feed */
+#include "train/optimes.h" /* gw_optimes */
+#include "train/ranks.h"   /* gw_ranks_table */
+#include "train/scaler.h"  /* gw_scaler */
+#include "train/lr.h"      /* gw_lr */
+#include "train/setup.h"   /* gw_setup */
+#include "train/slices.h"  /* gw_slices */
 
 /* Held-out data and the forward program that measures it. */
 typedef struct gw_session_valid {
@@ -68,7 +68,9 @@ typedef struct gw_session {
     int64_t next_sample;                    /* at which the next batch begins */
     int64_t tokens;                         /* trained on */
     int64_t resumed;                        /* step of the checkpoint it began from; -1: none */
-    int64_t saved;         /* step of the newest checkpoint, read or written; -1: none */
+    int64_t saved;         /* step of the newest checkpoint, read or committed; -1: none */
+    gw_ckpt_save *saving;  /* one that is being written; NULL: none */
+    char save_dir[4096];   /* of which run */
     int64_t program_bytes; /* Pss of the process before anything large was reserved */
     bool wants_stop;       /* this rank was asked to stop: the next step does not begin */
 
@@ -142,7 +144,14 @@ typedef struct gw_session_valid_result {
 GW_WARN_UNUSED gw_status gw_session_validate(gw_session *s, gw_session_valid_result *r,
                                              gw_diags *dg);
 
-/* Saves a checkpoint and removes old ones as checkpoint.keep_last says. */
+/* Takes the state as it is for a checkpoint, which is written from then on while steps go on; one
+ * that is still being written is waited for first. All ranks call it. */
+GW_WARN_UNUSED gw_status gw_session_save_begin(gw_session *s, const char *run_dir, gw_diags *dg);
+/* Commits what is being written once every rank's file is complete, and removes old checkpoints as
+ * the run file says. `wait`: does not return before. All ranks call it; cheap where nothing is
+ * being written. */
+GW_WARN_UNUSED gw_status gw_session_save_poll(gw_session *s, bool wait, gw_diags *dg);
+/* Both at once. */
 GW_WARN_UNUSED gw_status gw_session_save(gw_session *s, const char *run_dir, gw_diags *dg);
 
 /* Hash of all parameters, states and counters: equal for equal runs, whatever their layout. With

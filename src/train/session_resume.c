@@ -413,15 +413,15 @@ static bool take_first_row(gw_ckpt_tensor *t, const gw_ckpt_entry_tensor *e, gw_
         e->dims[1] != t->dims[1])
         return false;
     t->dims[0] = e->dims[0];
-    t->parts = NULL;
+    t->type = NULL;
     t->box = (gw_box){.ndim = 2, .size = {1, t->dims[1]}};
     t->data = gw_arena_alloc(mem, t->dims[1] * gw_dtype_bits(t->dtype) / 8);
     return true;
 }
 
 static int64_t rows_of(const gw_ckpt_tensor *t) {
-    if (!t->parts) return t->dims[0];
-    return gw_type_local_elems(t->parts, t->mesh, t->rank) / t->dims[1];
+    if (!t->type) return t->dims[0];
+    return gw_type_local_elems(t->type, t->mesh, t->rank) / t->dims[1];
 }
 
 static gw_status load_tensors(const gw_session *s, const gw_ckpt_manifest *m, gw_diags *dg) {
@@ -433,7 +433,7 @@ static gw_status load_tensors(const gw_session *s, const gw_ckpt_manifest *m, gw
         first[i] = take_first_row(&t[i], find_entry(m, t[i].name), &mem);
         taken += first[i];
     }
-    gw_status st = gw_checkpoint_load(m, t, n, dg);
+    gw_status st = gw_checkpoint_load(m, t, n, NULL, dg);
     for (int i = 0; st == GW_OK && i < n; i++) {
         int64_t row = t[i].dims[1] * gw_dtype_bits(t[i].dtype) / 8;
         const gw_ckpt_tensor *to = &s->tensors[i];

@@ -18,7 +18,7 @@
 #include "ir/text.h"          /* gw_graph_parse */
 #include "ir/verify.h"        /* gw_graph_verify */
 #include "ops/ops.h"          /* gw_ops_table */
-#include "train/checkpoint.h" /* gw_checkpoint_read */
+#include "ckpt/save.h" /* gw_checkpoint_read, gw_checkpoint_save */
 #include "train/hf_model.h"   /* gw_model_from_hf */
 #include "train/runfile.h"    /* gw_runfile_parse */
 #include "train/setup.h"      /* gw_setup_read_model */
@@ -628,7 +628,7 @@ static gw_status read_manifest(const void *bytes, size_t n, gw_diags *dg) {
         float *w = calloc(ROWS * COLS, sizeof *w), *v = calloc(COLS, sizeof *v);
         gw_ckpt_tensor t[2];
         checkpoint_tensors(w, v, t);
-        st = gw_checkpoint_load(m, t, 2, dg);
+        st = gw_checkpoint_load(m, t, 2, NULL, dg);
         free(w);
         free(v);
     }

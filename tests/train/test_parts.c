@@ -12,7 +12,7 @@
 #include "ir/text.h"   /* gw_graph_parse */
 #include "ops/ops.h"   /* gw_ops_table */
 #include "pass/pass.h" /* gw_pass_place */
-#include "train/checkpoint.h"
+#include "ckpt/save.h"
 #include "train/ranks.h"
 #include "train/slices.h"
 #include "train/weights.h"
@@ -162,7 +162,7 @@ static void as_tensors(const gw_exec *x, gw_ckpt_tensor out[TENSORS]) {
         out[i] = (gw_ckpt_tensor){.name = names[i],
                                   .dtype = GW_F32,
                                   .ndim = t->ndim,
-                                  .parts = gw_ranks_have_parts(t) ? t : NULL,
+                                  .type = t,
                                   .mesh = &g->mesh,
                                   .rank = gw_exec_rank(x),
                                   .data = gw_exec_ptr(x, v)};
@@ -171,22 +171,10 @@ static void as_tensors(const gw_exec *x, gw_ckpt_tensor out[TENSORS]) {
     }
 }
 
-typedef struct source {
-    gw_comm *c;
-    const gw_exec *x;
-    float whole[120];
-} source;
-
-static gw_status give(void *user, int i, const void **elements, gw_diags *dg) {
-    source *s = user;
-    *elements = s->whole;
-    return whole(s->c, s->x, i, s->whole, dg);
-}
-
 static gw_status save(gw_comm *c, const gw_exec *x, const char *dir, gw_diags *dg) {
     gw_ckpt_tensor t[TENSORS];
-    source s = {.c = c, .x = x};
-    gw_ckpt_source from = {.whole = give, .user = &s};
+    gw_ckpt_save *s;
+    gw_ckpt_options o = {.run_dir = dir, .comm = c};
     gw_ckpt_meta m = {.step = 1,
                       .batch = 1,
                       .loss_scale = 1,
@@ -198,10 +186,8 @@ static gw_status save(gw_comm *c, const gw_exec *x, const char *dir, gw_diags *d
                       .config = "",
                       .number = 1};
     as_tensors(x, t);
-    if (gw_ranks_me(c) == 0) return gw_checkpoint_save_from(dir, &m, t, TENSORS, &from, dg);
-    for (int i = 0; i < TENSORS; i++)
-        if (t[i].parts) GW_TRY(whole(c, x, i, s.whole, dg));
-    return GW_OK;
+    GW_TRY(gw_checkpoint_begin(&s, &o, &m, t, TENSORS, dg));
+    return gw_checkpoint_end(s, NULL, dg);
 }
 
 static gw_status save_or_load(gw_comm *c, void *user, gw_diags *dg) {
@@ -220,7 +206,7 @@ static gw_status save_or_load(gw_comm *c, void *user, gw_diags *dg) {
         as_tensors(x, t);
         GW_TRY(gw_checkpoint_read(gw_arena_printf(&mem, "%s/checkpoints/step-00000001", j->dir),
                                   &mem, &m, dg));
-        GW_TRY(gw_checkpoint_load(m, t, TENSORS, dg));
+        GW_TRY(gw_checkpoint_load(m, t, TENSORS, NULL, dg));
     }
     for (int i = 0; i < TENSORS; i++) {
         float got[120], want[120];
@@ -246,29 +232,6 @@ TEST(what_one_layout_saves_any_other_loads) {
             on_ranks(&l, save_or_load);
         }
     }
-}
-
-/* A chunk that is a box, not the whole: by the definition of a row-major index. */
-TEST(a_run_takes_from_a_box_what_both_have) {
-    static const int64_t dims[] = {4, 3, 5};
-    gw_box b = {.ndim = 3, .start = {1, 0, 2}, .size = {2, 2, 3}};
-    int src[12], n = 0;
-    for (int i = 0; i < 12; i++) src[i] = 1000 + i;
-    for (int64_t first = 0; first < 60; first++)
-        for (int64_t count = 0; first + count <= 60; count++) {
-            int got[60], want[60] = {0};
-            memset(got, 0, sizeof got);
-            int64_t copied = 0;
-            for (int64_t e = first; e < first + count; e++) {
-                int64_t x = e / 15 - 1, y = e / 5 % 3, z = e % 5 - 2;
-                if (x < 0 || x >= 2 || y >= 2 || z < 0) continue;
-                want[e - first] = src[(x * 2 + y) * 3 + z];
-                copied++;
-            }
-            n += gw_box_copy_run(got, first, count, dims, src, &b, sizeof *got) == copied &&
-                 memcmp(got, want, sizeof got) == 0;
-        }
-    CHECK_EQ(n, 60 * 61 / 2 + 60);
 }
 
 /* ---- who is believed ---- */

@@ -14,9 +14,9 @@
 #include "base/log.h"  /* gw_log_set_level */
 #include "base/rng.h"  /* gw_rng_u64 */
 #include "base/str.h"  /* gw_str */
+#include "ckpt/save.h" /* gw_checkpoint_save */
 #include "file/json.h" /* gw_json_read_file */
 #include "harness.h"
-#include "train/checkpoint.h"
 
 enum { ROWS = 40, COLS = 33, BIASES = 7 };
 
@@ -92,7 +92,7 @@ static gw_status load(int64_t step, state *out, gw_ckpt_meta *meta, gw_diags *dg
     fill(out, 777);
     GW_TRY(gw_checkpoint_read(folder(step), &mem, &m, dg));
     if (meta) *meta = m->meta;
-    return gw_checkpoint_load(m, out->tensors, 3, dg);
+    return gw_checkpoint_load(m, out->tensors, 3, NULL, dg);
 }
 
 TEST(saved_bits_and_counters_come_back) {
@@ -122,20 +122,6 @@ TEST(any_box_is_filled_from_any_chunks) {
     gw_arena mem = {0};
     state was;
     fill(&was, 3);
-    /* Two "ranks" hold column halves; a manifest that lists both is what a later layout writes. */
-    int64_t dims[2] = {ROWS, COLS};
-    for (int64_t r0 = 0; r0 < ROWS; r0 += 13)
-        for (int64_t c0 = 0; c0 < COLS; c0 += 10) {
-            gw_box whole = gw_box_whole(2, dims), part;
-            gw_box want = {2, {r0, c0}, {GW_MIN(13, ROWS - r0), GW_MIN(10, COLS - c0)}};
-            float got[13 * 10];
-            CHECK(gw_box_meet(&whole, &want, &part) && gw_box_equal(&part, &want));
-            gw_box_copy(got, &want, was.w, &whole, &part, 4);
-            for (int64_t i = 0; i < want.size[0]; i++)
-                for (int64_t k = 0; k < want.size[1]; k++)
-                    CHECK(memcmp(&got[i * want.size[1] + k], &was.w[(r0 + i) * COLS + c0 + k], 4) ==
-                          0);
-        }
     CHECK_OK(save(test_tmpdir(), 1, 3, &dg), &dg);
     gw_ckpt_manifest *m = NULL;
     CHECK_OK(gw_checkpoint_read(folder(1), &mem, &m, &dg), &dg);
@@ -146,7 +132,7 @@ TEST(any_box_is_filled_from_any_chunks) {
                         .dims = {ROWS, COLS},
                         .box = {2, {30, 29}, {5, 4}},
                         .data = corner};
-    CHECK_OK(gw_checkpoint_load(m, &t, 1, &dg), &dg);
+    CHECK_OK(gw_checkpoint_load(m, &t, 1, NULL, &dg), &dg);
     for (int i = 0; i < 5; i++)
         CHECK(memcmp(corner + i * 4, was.w + (30 + i) * COLS + 29, 16) == 0);
     gw_arena_release(&mem);
@@ -257,14 +243,14 @@ TEST(keep_last_counts_complete_ones_and_removes_only_ours) {
     FILE *f = fopen(inside(1, "notes.txt"), "w");   /* a person's */
     CHECK(f && fputs("keep me\n", f) >= 0 && fclose(f) == 0);
     CHECK_OK(gw_dir_make(test_tmp_path("checkpoints/step-mine"), &dg), &dg);
-    CHECK_OK(gw_checkpoint_prune(test_tmpdir(), 2, &dg), &dg);
+    CHECK_OK(gw_checkpoint_prune(test_tmpdir(), 2, 0, -1, &dg), &dg);
     CHECK_EQ(state_of(5), GW_CKPT_COMPLETE);
     CHECK_EQ(state_of(3), GW_CKPT_COMPLETE);
     CHECK(!gw_path_exists(folder(2)));
     CHECK(gw_path_exists(inside(1, "notes.txt")));
     CHECK(!gw_path_exists(inside(1, "rank-00000.safetensors")));
     CHECK(gw_path_exists(test_tmp_path("checkpoints/step-mine")));
-    CHECK_OK(gw_checkpoint_prune(test_tmpdir(), 0, &dg), &dg);
+    CHECK_OK(gw_checkpoint_prune(test_tmpdir(), 0, 0, -1, &dg), &dg);
     CHECK_EQ(state_of(3), GW_CKPT_COMPLETE);
     gw_diags_release(&dg);
 }
@@ -285,12 +271,12 @@ TEST(torn_folders_older_than_a_commit_are_removed_if_only_ours_stands_in_them) {
     put_file(inside(2, "manifest.json.tmp-12-ab-0"));
     put_file(inside(3, "rank-00000.safetensors"));
     put_file(inside(3, "notes.txt"));
-    CHECK_OK(gw_checkpoint_prune(test_tmpdir(), 2, &dg), &dg);
+    CHECK_OK(gw_checkpoint_prune(test_tmpdir(), 2, 0, -1, &dg), &dg);
     CHECK_EQ(state_of(1), GW_CKPT_TORN); /* nothing newer is complete yet */
     CHECK_OK(save(test_tmpdir(), 4, 7, &dg), &dg);
     CHECK_OK(gw_dir_make(folder(5), &dg), &dg);
     put_file(inside(5, "rank-00000.safetensors"));
-    CHECK_OK(gw_checkpoint_prune(test_tmpdir(), 2, &dg), &dg);
+    CHECK_OK(gw_checkpoint_prune(test_tmpdir(), 2, 0, -1, &dg), &dg);
     CHECK(!gw_path_exists(folder(1)));
     CHECK(!gw_path_exists(folder(2)));
     CHECK(gw_path_exists(inside(3, "rank-00000.safetensors")));
@@ -309,12 +295,12 @@ TEST(replaced_folders_go_with_their_step) {
     for (int i = 0; i < 2; i++) CHECK_OK(save(test_tmpdir(), 1, 7, &dg), &dg);
     CHECK_OK(gw_dir_make(other, &dg), &dg); /* no checkpoint of ours in it */
     CHECK_OK(save(test_tmpdir(), 2, 7, &dg), &dg);
-    CHECK_OK(gw_checkpoint_prune(test_tmpdir(), 2, &dg), &dg);
+    CHECK_OK(gw_checkpoint_prune(test_tmpdir(), 2, 0, -1, &dg), &dg);
     CHECK(gw_path_exists(ours));
     CHECK_OK(save(test_tmpdir(), 3, 7, &dg), &dg);
-    CHECK_OK(gw_checkpoint_prune(test_tmpdir(), 0, &dg), &dg);
+    CHECK_OK(gw_checkpoint_prune(test_tmpdir(), 0, 0, -1, &dg), &dg);
     CHECK(gw_path_exists(ours));
-    CHECK_OK(gw_checkpoint_prune(test_tmpdir(), 2, &dg), &dg);
+    CHECK_OK(gw_checkpoint_prune(test_tmpdir(), 2, 0, -1, &dg), &dg);
     CHECK(!gw_path_exists(ours));
     CHECK(gw_path_exists(other));
     gw_diags_release(&dg);

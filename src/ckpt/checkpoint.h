@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints: DIR/checkpoints/step-00000100/{rank-00000.safetensors, manifest.json}.
+//
+// Every rank writes its share of the state into a file of its own (ckpt/plan.h says which, ckpt/
+// datafile.h how). The manifest maps every chunk (a piece of a tensor, a file) to its tensor and
+// carries everything else that a run is made of, the hash of each file's index, and one of itself.
+// Its arrival is the commit: it is written last, by rank 0, to a temporary name, synced, renamed.
+// A folder without one is torn: the leftover of a save that did not finish. "Latest" is found by
+// reading, never stored; a folder is believed only when its name, its manifest and its data tell
+// the same step. ckpt/save.h writes checkpoints; all else is here.
+#ifndef GW_CKPT_CHECKPOINT_H
+#define GW_CKPT_CHECKPOINT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h" /* gw_arena */
+#include "base/diag.h"  /* gw_status, gw_diags */
+#include "base/hash.h"  /* gw_hash128 */
+#include "ckpt/box.h"   /* gw_box, gw_piece */
+#include "ir/graph.h"   /* gw_type, gw_mesh */
+
+enum { GW_CHECKPOINT_VERSION = 3 };
+
+/* A tensor, or this rank's part of one, dense and row-major at `data`. */
+typedef struct gw_ckpt_tensor {
+    const char *name;
+    gw_dtype dtype;
+    int ndim;
+    int64_t dims[GW_MAX_DIMS]; /* of the whole tensor */
+    gw_box box;                /* where `type` is NULL: what stands at `data` */
+    void *data;
+    const gw_type *type; /* NULL, or the placement by which the ranks of `mesh` hold it */
+    const gw_mesh *mesh;
+    int64_t rank;
+    /* Of a pipeline: the lowest of its ranks that has it, and whether it is elsewhere alone, with
+     * nothing at `data`. */
+    int home;
+    bool away;
+} gw_ckpt_tensor;
+
+/* Everything but tensors. Strings are borrowed on save, in the arena after a read. */
+typedef struct gw_ckpt_meta {
+    int64_t step;        /* updates done */
+    int64_t batch;       /* batches used, skipped ones included */
+    int64_t next_sample; /* global sample number at which the next batch begins */
+    int64_t tokens;      /* trained on */
+    double loss_scale;   /* 1 without scaling */
+    int64_t good_steps, bad_steps;
+    int64_t seed;
+    const char *tokenizer; /* hash in hex, or "" */
+    const char *data;      /* hash of the training data, or "" */
+    const char *valid;     /* hash of the validation data, or "" */
+    const char *model;     /* what the weights are, as text that two equal models share */
+    int64_t threads;       /* what bits hang on besides */
+    const char *isa;
+    const char *config; /* the resolved run file, YAML */
+    int64_t number;     /* of this commit in its run, from 1; 0 on save: one more than the newest */
+    const char *time;   /* of the commit, ISO 8601 */
+} gw_ckpt_meta;
+
+/* A piece of a tensor in a file. Where it stands there, and its hashes, is in the file's index
+ * (ckpt/datafile.h). */
+typedef struct gw_ckpt_chunk {
+    int file; /* index into gw_ckpt_manifest.files */
+    gw_piece piece;
+} gw_ckpt_chunk;
+
+typedef struct gw_ckpt_chunks {
+    gw_ckpt_chunk *items;
+    int n;
+} gw_ckpt_chunks;
+
+typedef struct gw_ckpt_entry_tensor {
+    const char *name;
+    gw_dtype dtype;
+    int ndim;
+    int64_t dims[GW_MAX_DIMS];
+    const gw_ckpt_chunks *chunks; /* disjoint, and together the whole */
+} gw_ckpt_entry_tensor;
+
+typedef struct gw_ckpt_file {
+    const char *name; /* a plain one */
+    int64_t bytes;
+    gw_hash128 index; /* of its header and its table of hashes */
+} gw_ckpt_file;
+
+typedef struct gw_ckpt_manifest {
+    const char *path; /* of the folder */
+    gw_ckpt_meta meta;
+    const char *plan; /* hash of who wrote what, in hex */
+    gw_ckpt_file *files;
+    int nfiles;
+    gw_ckpt_entry_tensor *tensors;
+    int ntensors;
+} gw_ckpt_manifest;
+
+typedef enum gw_ckpt_state {
+    GW_CKPT_COMPLETE, /* has a manifest that reads as one of ours */
+    GW_CKPT_TORN,     /* has none */
+    GW_CKPT_DAMAGED,  /* has one that does not read */
+} gw_ckpt_state;
+
+typedef struct gw_ckpt_found {
+    int64_t step;
+    int64_t number; /* of the commit; 0 of one that is not complete */
+    const char *path;
+    gw_ckpt_state state;
+    const char *why; /* of a damaged one */
+} gw_ckpt_found;
+
+typedef struct gw_ckpt_list {
+    gw_ckpt_found *items; /* newest first */
+    int n;
+} gw_ckpt_list;
+
+/* Removes complete checkpoints but the `keep_last` newest by the number of their commit (0: all
+ * stay) and those whose step `keep_every` divides (0: none); with them those that were moved aside
+ * as NAME.replaced-N, and torn folders older than the newest complete one that hold nothing but
+ * files a save writes. `busy`: a step that is being saved, whose folder is left alone; -1: none.
+ * Damaged and foreign folders, and files we did not write, are left alone. No other process may
+ * save into run_dir at the same time. */
+GW_WARN_UNUSED gw_status gw_checkpoint_prune(const char *run_dir, int64_t keep_last,
+                                             int64_t keep_every, int64_t busy, gw_diags *dg);
+
+/* What is in RUN_DIR/checkpoints; an absent folder is an empty list. */
+GW_WARN_UNUSED gw_status gw_checkpoint_list(const char *run_dir, gw_arena *a, gw_ckpt_list *out,
+                                            gw_diags *dg);
+/* Reads and validates a manifest: any bytes are safe. `path` is the checkpoint's folder.
+ * GW_ERR_UNSUPPORTED: of another format version; GW_ERR_FORMAT: damaged. */
+GW_WARN_UNUSED gw_status gw_checkpoint_read(const char *path, gw_arena *a, gw_ckpt_manifest **out,
+                                            gw_diags *dg);
+/* What a load read. */
+typedef struct gw_ckpt_loaded {
+    int64_t bytes_read, bytes_taken; /* of blocks; of elements that the targets hold */
+    int files;                       /* opened */
+} gw_ckpt_loaded;
+/* Fills `tensors` by name, whatever layout wrote them: of the chunks that meet theirs the blocks
+ * that are needed are read (one aside at a time), each believed only with its hash. Tensors that
+ * are away, and those the checkpoint has besides, are passed over; all that are missing are named
+ * in one error. `loaded` may be NULL. On an error (GW_ERR_FORMAT: file, tensor and offset are
+ * named) the tensors' bytes are undefined. */
+GW_WARN_UNUSED gw_status gw_checkpoint_load(const gw_ckpt_manifest *m,
+                                            const gw_ckpt_tensor *tensors, int n,
+                                            gw_ckpt_loaded *loaded, gw_diags *dg);
+/* Reads every byte of a checkpoint and compares: *faults gets the number of damaged blocks and
+ * missing files, each with its line in dg (GW_ERR_FORMAT when there are any). */
+GW_WARN_UNUSED gw_status gw_checkpoint_verify(const gw_ckpt_manifest *m, int64_t *faults,
+                                              gw_diags *dg);
+
+/* Writes a manifest (with plan, files, tensors) as JSON and commits it under m->path. */
+GW_WARN_UNUSED gw_status gw_checkpoint_commit(const gw_ckpt_manifest *m, gw_diags *dg);
+
+/* XXH3-128 of a manifest without its member "manifest_xxh128": of its compact form, keys sorted. */
+gw_hash128 gw_checkpoint_manifest_hash(const json_t *manifest);
+
+/* "step-00000100"; -1 for any other name. */
+int64_t gw_checkpoint_step_of_name(const char *name);
+
+#endif

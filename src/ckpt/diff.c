@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two checkpoints compared.
+//
+// Tensors are read in slices of their first dimension, as a load of one rank that holds just that
+// box, so it does not matter how many ranks wrote either side, and memory stays small. Slices that
+// are equal as bytes need no look at their elements. Eight-bit floats mean something together with
+// their scales only: of those only the number of differing elements is said.
+#include "ckpt/diff.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/fp8.h" /* gw_f8e4m3_to_f32 */
+#include "base/map.h" /* gw_smap */
+#include "base/num.h" /* gw_bf16_to_f32 */
+
+enum { SLICE = 64 << 20 };
+
+static double value_at(const void *p, gw_dtype t, int64_t i) {
+    switch (t) {
+    case GW_F32: return ((const float *)p)[i];
+    case GW_F64: return ((const double *)p)[i];
+    case GW_BF16: return gw_bf16_to_f32(((const gw_bf16 *)p)[i]);
+    case GW_F16: return gw_fp16_to_f32(((const gw_fp16 *)p)[i]);
+    case GW_I32: return ((const int32_t *)p)[i];
+    case GW_I64: return (double)((const int64_t *)p)[i];
+    case GW_U8: return ((const uint8_t *)p)[i];
+    case GW_F8E4M3: return gw_f8e4m3_to_f32(((const gw_f8e4m3 *)p)[i]);
+    case GW_F8E5M2: return gw_f8e5m2_to_f32(((const gw_f8e5m2 *)p)[i]);
+    case GW_DTYPE_COUNT: break;
+    }
+    return 0;
+}
+
+/* Elements [at, at + n) of both. */
+static void compare(gw_ckpt_difference *d, const char *a, const char *b, int64_t at, int64_t n) {
+    gw_dtype t = d->a->dtype;
+    int64_t each = gw_dtype_bits(t) / 8;
+    bool same = memcmp(a, b, (size_t)(n * each)) == 0;
+    for (int64_t i = 0; i < n; i++) {
+        double x = value_at(a, t, i);
+        if (fabs(x) > d->scale) d->scale = fabs(x);
+        if (same || memcmp(a + i * each, b + i * each, (size_t)each) == 0) continue;
+        double gap = fabs(x - value_at(b, t, i));
+        if (d->differing++ == 0 || (gap > d->largest && !isnan(d->largest)) ||
+            (isnan(gap) && !isnan(d->largest))) {
+            d->largest = gap;
+            d->at = at + i;
+        }
+    }
+}
+
+static gw_status load_slice(const gw_ckpt_manifest *m, const gw_ckpt_entry_tensor *e,
+                            const gw_box *box, void *data, gw_diags *dg) {
+    gw_ckpt_tensor t = {
+        .name = e->name, .dtype = e->dtype, .ndim = e->ndim, .box = *box, .data = data};
+    memcpy(t.dims, e->dims, sizeof t.dims);
+    return gw_checkpoint_load(m, &t, 1, NULL, dg);
+}
+
+static gw_status diff_values(gw_ckpt_difference *d, const gw_ckpt_manifest *a,
+                             const gw_ckpt_manifest *b, gw_diags *dg) {
+    gw_box box = gw_box_whole(d->a->ndim, d->a->dims);
+    d->elems = gw_box_elems(&box);
+    if (d->elems == 0) return GW_OK;
+    int64_t rows = d->a->ndim ? d->a->dims[0] : 1, row = d->elems / rows;
+    int64_t each = gw_dtype_bits(d->a->dtype) / 8;
+    int64_t most = GW_MAX(1, GW_MIN(rows, SLICE / (row * each)));
+    char *x = gw_mem_alloc((size_t)(most * row * each)),
+         *y = gw_mem_alloc((size_t)(most * row * each));
+    gw_status st = GW_OK;
+    for (int64_t r = 0; r < rows && st == GW_OK; r += most) {
+        int64_t n = GW_MIN(most, rows - r);
+        if (d->a->ndim) {
+            box.start[0] = r;
+            box.size[0] = n;
+        }
+        st = load_slice(a, d->a, &box, x, dg);
+        if (st == GW_OK) st = load_slice(b, d->b, &box, y, dg);
+        if (st == GW_OK) compare(d, x, y, r * row, n * row);
+    }
+    gw_mem_free(x);
+    gw_mem_free(y);
+    d->how = d->differing ? GW_CKPT_VALUES : GW_CKPT_SAME;
+    return st;
+}
+
+static bool alike(const gw_ckpt_entry_tensor *a, const gw_ckpt_entry_tensor *b) {
+    return a->dtype == b->dtype && a->ndim == b->ndim &&
+           memcmp(a->dims, b->dims, sizeof a->dims[0] * (size_t)a->ndim) == 0;
+}
+
+gw_status gw_checkpoint_diff(const gw_ckpt_manifest *a, const gw_ckpt_manifest *b, gw_arena *mem,
+                             gw_ckpt_difference **out, int *n, gw_diags *dg) {
+    gw_smap in_a = {0}, in_b = {0};
+    gw_status st = GW_OK;
+    uint32_t k;
+    *n = 0;
+    *out = gw_arena_new(mem, gw_ckpt_difference, a->ntensors + b->ntensors + 1);
+    for (int i = 0; i < a->ntensors; i++) gw_smap_put_c(&in_a, a->tensors[i].name, (uint32_t)i);
+    for (int i = 0; i < b->ntensors; i++) gw_smap_put_c(&in_b, b->tensors[i].name, (uint32_t)i);
+    for (int i = 0; i < a->ntensors && st == GW_OK; i++) {
+        gw_ckpt_difference *d = &(*out)[(*n)++];
+        *d = (gw_ckpt_difference){.name = a->tensors[i].name, .a = &a->tensors[i]};
+        d->how = GW_CKPT_ONLY_A;
+        if (!gw_smap_find_c(&in_b, d->name, &k)) continue;
+        d->b = &b->tensors[k];
+        d->how = GW_CKPT_KIND;
+        if (alike(d->a, d->b)) st = diff_values(d, a, b, dg);
+    }
+    for (int i = 0; i < b->ntensors && st == GW_OK; i++)
+        if (!gw_smap_find_c(&in_a, b->tensors[i].name, &k))
+            (*out)[(*n)++] = (gw_ckpt_difference){
+                .name = b->tensors[i].name, .b = &b->tensors[i], .how = GW_CKPT_ONLY_B};
+    gw_smap_release(&in_a);
+    gw_smap_release(&in_b);
+    return st;
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loading: any layout takes what it holds from whatever layout wrote.
+//
+// A target (what this rank holds of a tensor) is one or more pieces, a chunk is a piece; what they
+// have in common is walked in the chunk's order, so its blocks are read one after another, each
+// once, and only those that are needed. A block that lands whole in one place of the target is read
+// there; any other is read aside, into the one buffer there is. Either way it is believed only with
+// its hash.
+//
+// A target must be filled whole. Chunks of a manifest are disjoint (manifest.c), so counting the
+// elements proves it.
+//
+// Files stay open until the end of a load, at most MAX_OPEN of them.
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/map.h" /* gw_smap */
+#include "base/str.h" /* gw_str */
+#include "ckpt/checkpoint.h"
+#include "ckpt/datafile.h" /* gw_ckpt_reader */
+#include "ckpt/plan.h"     /* gw_ckpt_held */
+
+enum { MAX_OPEN = 256 };
+
+typedef struct load {
+    const gw_ckpt_manifest *m;
+    gw_ckpt_reader **readers;         /* [nfiles] */
+    int open[MAX_OPEN], nopen, next;  /* files that are open, in turn */
+    char *aside;                      /* a block of */
+    int64_t aside_entry, aside_block; /* this entry of file aside_file */
+    int aside_file;
+    gw_str name;
+    gw_ckpt_loaded sums;
+    gw_arena mem;
+    gw_diags *dg;
+} load;
+
+static gw_status reader_of(load *l, int file, gw_ckpt_reader **out) {
+    if (!l->readers[file]) {
+        GW_TRY(gw_ckpt_reader_open(&l->readers[file], l->m->path, &l->m->files[file],
+                                   l->m->meta.step, l->dg));
+        l->sums.files++;
+        if (l->nopen == MAX_OPEN) {
+            int old = l->open[l->next];
+            gw_ckpt_reader_free(l->readers[old]);
+            l->readers[old] = NULL;
+            if (l->aside_file == old) l->aside_file = -1;
+        } else {
+            l->nopen++;
+        }
+        l->open[l->next] = file;
+        l->next = (l->next + 1) % MAX_OPEN;
+    }
+    *out = l->readers[file];
+    return GW_OK;
+}
+
+/* Copies `n` bytes at `at` of an entry to dst, through its blocks. */
+static gw_status take(load *l, int file, gw_ckpt_reader *r, int64_t entry, int64_t entry_bytes,
+                      int64_t at, int64_t n, char *dst) {
+    while (n > 0) {
+        int64_t k = at / GW_CKPT_BLOCK, in = at % GW_CKPT_BLOCK;
+        int64_t block = GW_MIN((int64_t)GW_CKPT_BLOCK, entry_bytes - k * GW_CKPT_BLOCK);
+        int64_t part = GW_MIN(n, block - in);
+        bool held = l->aside_file == file && l->aside_entry == entry && l->aside_block == k;
+        if (part == block && !held) {
+            GW_TRY(gw_ckpt_reader_block(r, entry, k, dst, l->dg));
+            l->sums.bytes_read += block;
+        } else {
+            if (!held) {
+                l->aside_file = -1;
+                GW_TRY(gw_ckpt_reader_block(r, entry, k, l->aside, l->dg));
+                l->aside_file = file;
+                l->aside_entry = entry;
+                l->aside_block = k;
+                l->sums.bytes_read += block;
+            }
+            memcpy(dst, l->aside + in, (size_t)part);
+        }
+        at += part;
+        dst += part;
+        n -= part;
+    }
+    return GW_OK;
+}
+
+static gw_status wrong(load *l, const char *name, const char *why) {
+    gw_diag *g = gw_diag_add(l->dg, GW_ERROR, GW_ERR_FORMAT, "checkpoint-tensor", (gw_where){0},
+                             "%s: tensor '%s' %s", l->m->path, name, why);
+    gw_diag_hint(l->dg, g, "the checkpoint is of another model, optimizer or precision");
+    return GW_ERR_FORMAT;
+}
+
+/* The chunk as its file has it. */
+static gw_status find_entry(load *l, const gw_ckpt_entry_tensor *t, const gw_ckpt_chunk *c,
+                            gw_ckpt_reader **r, int64_t *entry, int64_t *bytes) {
+    gw_dtype dtype = GW_DTYPE_COUNT;
+    GW_TRY(reader_of(l, c->file, r));
+    gw_str_clear(&l->name);
+    gw_ckpt_entry_name(t->name, t->ndim, t->dims, &c->piece, &l->name);
+    *entry = gw_ckpt_reader_find(*r, gw_str_c(&l->name), &dtype, bytes);
+    if (*entry >= 0 && dtype == t->dtype && *bytes == c->piece.count * gw_dtype_bits(t->dtype) / 8)
+        return GW_OK;
+    return GW_FAIL(l->dg, GW_ERR_FORMAT, "checkpoint-damaged",
+                   "%s is damaged: it should hold '%s' as %s", gw_ckpt_reader_path(*r),
+                   gw_str_c(&l->name), gw_dtype_name(t->dtype));
+}
+
+/* What a chunk has of a target's piece, whose first element stands at `data`. */
+static gw_status take_chunk(load *l, const gw_ckpt_entry_tensor *t, const gw_ckpt_chunk *c,
+                            const gw_piece *to, char *data, int64_t *filled) {
+    int64_t each = gw_dtype_bits(t->dtype) / 8, from, into, count, entry = -1, bytes = 0;
+    gw_ckpt_reader *r = NULL;
+    gw_common both;
+    gw_common_begin(&both, &c->piece, to);
+    while (gw_common_next(&both, &from, &into, &count)) {
+        if (entry < 0) GW_TRY(find_entry(l, t, c, &r, &entry, &bytes));
+        GW_TRY(take(l, c->file, r, entry, bytes, from * each, count * each, data + into * each));
+        *filled += count;
+        l->sums.bytes_taken += count * each;
+    }
+    return GW_OK;
+}
+
+static gw_status load_one(load *l, const gw_ckpt_entry_tensor *t, const gw_ckpt_tensor *to) {
+    if (t->dtype != to->dtype) return wrong(l, to->name, "has another dtype there");
+    if (t->ndim != to->ndim || memcmp(t->dims, to->dims, sizeof t->dims[0] * (size_t)t->ndim) != 0)
+        return wrong(l, to->name, "has another shape there");
+    int64_t each = gw_dtype_bits(t->dtype) / 8, at = 0, filled = 0;
+    gw_arena mem = {0};
+    gw_piece whole = gw_piece_of_box(&to->box), *pieces = &whole;
+    int n = to->type ? gw_ckpt_held(to->type, to->mesh, to->rank, &mem, &pieces) : 1;
+    gw_status st = GW_OK;
+    for (int i = 0; i < n && st == GW_OK; i++) {
+        for (int k = 0; k < t->chunks->n && st == GW_OK; k++)
+            st = take_chunk(l, t, &t->chunks->items[k], &pieces[i], (char *)to->data + at * each,
+                            &filled);
+        at += pieces[i].count;
+    }
+    gw_arena_release(&mem);
+    if (st == GW_OK && filled != at) st = wrong(l, to->name, "is not there in full");
+    return st;
+}
+
+/* All that are missing, and what is there instead. */
+static gw_status missing(load *l, const gw_ckpt_tensor *tensors, int n, const gw_smap *by_name) {
+    gw_str text = {0};
+    int count = 0, more = 0;
+    uint32_t k;
+    for (int i = 0; i < n; i++) {
+        if (tensors[i].away || gw_smap_find_c(by_name, tensors[i].name, &k)) continue;
+        if (count++ < 8) gw_str_printf(&text, "%s'%s'", count > 1 ? ", " : "", tensors[i].name);
+    }
+    if (count > 8) gw_str_printf(&text, " and %d more", count - 8);
+    gw_smap wanted = {0};
+    for (int i = 0; i < n; i++) gw_smap_put_c(&wanted, tensors[i].name, (uint32_t)i);
+    gw_str besides = {0};
+    for (int i = 0; i < l->m->ntensors; i++) {
+        if (gw_smap_find_c(&wanted, l->m->tensors[i].name, &k)) continue;
+        if (more++ < 8)
+            gw_str_printf(&besides, "%s'%s'", more > 1 ? ", " : "", l->m->tensors[i].name);
+    }
+    if (more > 8) gw_str_printf(&besides, " and %d more", more - 8);
+    gw_diag *g = gw_diag_add(l->dg, GW_ERROR, GW_ERR_FORMAT, "checkpoint-tensor", (gw_where){0},
+                             "%s: tensor%s %s %s not there%s%s", l->m->path, count > 1 ? "s" : "",
+                             gw_str_c(&text), count > 1 ? "are" : "is",
+                             more ? "; it has besides " : "", gw_str_c(&besides));
+    gw_diag_hint(l->dg, g, "the checkpoint is of another model, optimizer or precision");
+    gw_str_release(&besides);
+    gw_str_release(&text);
+    gw_smap_release(&wanted);
+    return GW_ERR_FORMAT;
+}
+
+static gw_status load_all(load *l, const gw_ckpt_tensor *tensors, int n) {
+    gw_smap by_name = {0};
+    gw_status st = GW_OK;
+    uint32_t k;
+    for (int i = 0; i < l->m->ntensors; i++)
+        gw_smap_put_c(&by_name, l->m->tensors[i].name, (uint32_t)i);
+    for (int i = 0; st == GW_OK && i < n; i++)
+        if (!tensors[i].away && !gw_smap_find_c(&by_name, tensors[i].name, &k))
+            st = missing(l, tensors, n, &by_name);
+    for (int i = 0; st == GW_OK && i < n; i++)
+        if (!tensors[i].away && gw_smap_find_c(&by_name, tensors[i].name, &k))
+            st = load_one(l, &l->m->tensors[k], &tensors[i]);
+    gw_smap_release(&by_name);
+    return st;
+}
+
+static void load_begin(load *l, const gw_ckpt_manifest *m, gw_diags *dg) {
+    *l = (load){.m = m, .dg = dg, .aside_file = -1};
+    l->readers = gw_arena_new(&l->mem, gw_ckpt_reader *, m->nfiles + 1);
+    l->aside = gw_mem_alloc(GW_CKPT_BLOCK);
+}
+
+static void load_end(load *l) {
+    for (int i = 0; i < l->m->nfiles; i++) gw_ckpt_reader_free(l->readers[i]);
+    gw_mem_free(l->aside);
+    gw_str_release(&l->name);
+    gw_arena_release(&l->mem);
+}
+
+gw_status gw_checkpoint_load(const gw_ckpt_manifest *m, const gw_ckpt_tensor *tensors, int n,
+                             gw_ckpt_loaded *loaded, gw_diags *dg) {
+    load l;
+    load_begin(&l, m, dg);
+    gw_status st = load_all(&l, tensors, n);
+    if (loaded) *loaded = l.sums;
+    load_end(&l);
+    return st;
+}
+
+// ------------------------------------------------------------------ verifying
+
+/* Every block of a file; faults are counted and said, and the rest is still looked at. */
+static void verify_file(load *l, int file, int64_t *faults) {
+    gw_ckpt_reader *r = NULL;
+    if (reader_of(l, file, &r) != GW_OK) {
+        ++*faults;
+        return;
+    }
+    for (int64_t e = 0; e < gw_ckpt_reader_count(r); e++)
+        for (int64_t k = 0; k < gw_ckpt_reader_blocks(r, e); k++)
+            *faults += gw_ckpt_reader_block(r, e, k, l->aside, l->dg) != GW_OK;
+}
+
+gw_status gw_checkpoint_verify(const gw_ckpt_manifest *m, int64_t *faults, gw_diags *dg) {
+    load l;
+    *faults = 0;
+    load_begin(&l, m, dg);
+    for (int i = 0; i < m->nfiles; i++) verify_file(&l, i, faults);
+    gw_ckpt_reader *r;
+    int64_t entry, bytes;
+    for (int i = 0; i < m->ntensors && *faults == 0; i++)
+        for (int k = 0; k < m->tensors[i].chunks->n && *faults == 0; k++)
+            *faults += find_entry(&l, &m->tensors[i], &m->tensors[i].chunks->items[k], &r, &entry,
+                                  &bytes) != GW_OK;
+    load_end(&l);
+    return *faults ? GW_ERR_FORMAT : GW_OK;
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who writes what.
+//
+// What a rank holds is, for nearly every placement, one box (a cut of each dimension) or a stretch
+// of its elements (ZeRO). Placements that leave it two runs of a dimension (zigzags) are given run
+// by run, as stretches of the whole tensor: always right, only longer.
+//
+// The ranks of a tensor's stage form a table: parts (ranks that differ on sub-axes that cut it) by
+// replicas (the others). A part's pieces are dealt to its replicas in equal stretches. With fewer
+// shares than replicas the first of them is another one for each tensor, so that nobody writes all
+// the norms.
+//
+// A model has thousands of tensors and few kinds of them: lists are remembered by type, stage and
+// turn, so that planning 4,500 tensors on 16,384 ranks takes as long as planning their few hundred
+// kinds, and manifests can share the lists in the same way.
+#include "ckpt/plan.h"
+
+#include <string.h>
+
+#include "base/map.h"      /* gw_smap, GW_VEC */
+#include "base/panic.h"    /* GW_ASSERT */
+#include "base/str.h"      /* gw_str */
+#include "ir/text.h"       /* gw_type_print */
+#include "run/exec_comm.h" /* gw_exec_group_rank */
+
+enum { TURNS = 16 }; /* more would only make more lists */
+
+struct gw_ckpt_plan {
+    gw_arena mem;
+    gw_ckpt_item *items;
+    const gw_mesh *mesh; /* NULL: one rank */
+    int n;
+    gw_smap by_kind; /* -> lists */
+    GW_VEC(gw_ckpt_shares) lists;
+    int *list_of; /* [n], -1: not asked yet */
+};
+
+/* ---- what a rank holds ---- */
+
+static bool one_run_each(const gw_held *w) {
+    for (int i = 0; i < w->ndim; i++)
+        if (w->cuts[i].n > 1) return false;
+    return true;
+}
+
+static int held_runs(gw_held *w, const gw_box *whole, gw_arena *a, gw_piece **out) {
+    GW_VEC(gw_piece) pieces = {0};
+    int64_t global, local, count;
+    while (gw_held_next(w, &global, &local, &count)) {
+        gw_piece p = {.box = *whole, .first = global, .count = count};
+        gw_vec_push(&pieces, p);
+    }
+    int n = (int)pieces.count;
+    *out = gw_arena_dup(a, pieces.items, pieces.count * (int64_t)sizeof *pieces.items);
+    gw_vec_release(&pieces);
+    return n;
+}
+
+static gw_box whole_of(const gw_type *t) {
+    gw_box b = {.ndim = t->ndim};
+    for (int i = 0; i < t->ndim; i++) b.size[i] = t->dims[i].size;
+    return b;
+}
+
+int gw_ckpt_held(const gw_type *t, const gw_mesh *mesh, int64_t rank, gw_arena *a, gw_piece **out) {
+    gw_held w;
+    gw_box box = whole_of(t);
+    *out = gw_arena_new(a, gw_piece, 1);
+    if (!mesh) {
+        **out = gw_piece_of_box(&box);
+        return (*out)->count > 0;
+    }
+    gw_held_begin(&w, t, mesh, rank);
+    if (w.hi <= w.at) return 0;
+    if (!one_run_each(&w)) return held_runs(&w, &box, a, out);
+    for (int i = 0; i < t->ndim; i++) {
+        box.start[i] = w.cuts[i].n ? w.cuts[i].first[0] : 0;
+        box.size[i] = w.length[i];
+    }
+    **out = (gw_piece){.box = box, .first = w.lo, .count = w.hi - w.lo};
+    return 1;
+}
+
+/* ---- shares ---- */
+
+static uint32_t cut_axes(const gw_type *t, const gw_mesh *mesh) {
+    uint32_t mask = t->flat ? t->flat_axes : 0;
+    for (int i = 0; i < t->ndim; i++)
+        for (int k = 0; k < t->dims[i].naxes; k++) mask |= 1u << t->dims[i].axes[k];
+    (void)mesh;
+    return mask;
+}
+
+typedef GW_VEC(gw_ckpt_share) share_list;
+
+/* Deals one piece of a part to its replicas. */
+static void deal(share_list *out, const gw_piece *p, int64_t local, const int64_t *replicas,
+                 int64_t nreplicas, int64_t bytes, int64_t turn) {
+    int64_t shares = GW_MAX(1, GW_MIN(nreplicas, p->count * bytes / GW_CKPT_SHARE));
+    int64_t from = shares < nreplicas ? turn : 0;
+    for (int64_t s = 0; s < shares; s++) {
+        int64_t lo = p->count * s / shares, hi = p->count * (s + 1) / shares;
+        gw_ckpt_share one = {.piece = {.box = p->box, .first = p->first + lo, .count = hi - lo},
+                             .rank = replicas[(from + s) % nreplicas],
+                             .local = local + lo};
+        gw_vec_push(out, one);
+    }
+}
+
+/* The ranks of stage `home`, as [parts][replicas]. */
+static int64_t *table_of(const gw_mesh *mesh, uint32_t cut, int home, int64_t parts,
+                         int64_t replicas) {
+    uint32_t pp = gw_mesh_group(mesh, "pp");
+    int64_t *table = gw_mem_zalloc(sizeof *table * (size_t)(parts * replicas));
+    for (int64_t r = 0; r < gw_mesh_ranks(mesh); r++) {
+        if (pp && gw_exec_group_rank(mesh, pp, r) != home) continue;
+        table[gw_exec_group_rank(mesh, cut, r) * replicas +
+              gw_exec_group_rank(mesh, ~(cut | pp), r)] = r;
+    }
+    return table;
+}
+
+static gw_ckpt_shares make(gw_ckpt_plan *p, const gw_ckpt_item *it, int64_t turn) {
+    share_list out = {0};
+    gw_arena mem = {0};
+    int64_t one = 0, parts = 1, replicas = 1, *table = NULL;
+    int64_t bytes = gw_dtype_bits((gw_dtype)it->type->dtype) / 8;
+    if (p->mesh) {
+        uint32_t cut = cut_axes(it->type, p->mesh), pp = gw_mesh_group(p->mesh, "pp");
+        parts = gw_mesh_size(p->mesh, cut);
+        replicas = gw_mesh_size(p->mesh, ~(cut | pp));
+        table = table_of(p->mesh, cut, it->home, parts, replicas);
+    }
+    for (int64_t k = 0; k < parts; k++) {
+        const int64_t *owners = table ? table + k * replicas : &one;
+        gw_piece *held;
+        int64_t local = 0;
+        int n = gw_ckpt_held(it->type, p->mesh, owners[0], &mem, &held);
+        for (int i = 0; i < n; i++) {
+            deal(&out, &held[i], local, owners, replicas, bytes, turn);
+            local += held[i].count;
+        }
+    }
+    gw_ckpt_shares s = {.n = (int)out.count, .id = (int)p->lists.count};
+    s.items = gw_arena_dup(&p->mem, out.items, out.count * (int64_t)sizeof *out.items);
+    gw_vec_release(&out);
+    gw_mem_free(table);
+    gw_arena_release(&mem);
+    return s;
+}
+
+/* Does a turn matter for tensor it: are some replicas without a share? Turns beyond them repeat. */
+static int64_t turn_of(const gw_ckpt_plan *p, const gw_ckpt_item *it, int i) {
+    if (!p->mesh) return 0;
+    uint32_t cut = cut_axes(it->type, p->mesh), pp = gw_mesh_group(p->mesh, "pp");
+    int64_t replicas = gw_mesh_size(p->mesh, ~(cut | pp));
+    int64_t part = gw_type_elems(it->type) / gw_mesh_size(p->mesh, cut) *
+                   gw_dtype_bits((gw_dtype)it->type->dtype) / 8;
+    return part / GW_CKPT_SHARE >= replicas ? 0 : i % GW_MIN(replicas, (int64_t)TURNS);
+}
+
+const gw_ckpt_shares *gw_ckpt_plan_of(gw_ckpt_plan *p, int i) {
+    GW_ASSERT(i >= 0 && i < p->n);
+    if (p->list_of[i] < 0) {
+        const gw_ckpt_item *it = &p->items[i];
+        int64_t turn = turn_of(p, it, i);
+        uint32_t at;
+        gw_str key = {0};
+        gw_str_printf(&key, "%d/%lld ", it->home, (long long)turn);
+        gw_type_print(it->type, p->mesh, &key);
+        if (!gw_smap_find_c(&p->by_kind, gw_str_c(&key), &at)) {
+            at = (uint32_t)p->lists.count;
+            gw_ckpt_shares s = make(p, it, turn);
+            gw_vec_push(&p->lists, s);
+            gw_smap_put_c(&p->by_kind, gw_arena_strdup(&p->mem, gw_str_c(&key)), at);
+        }
+        gw_str_release(&key);
+        p->list_of[i] = (int)at;
+    }
+    return &p->lists.items[p->list_of[i]];
+}
+
+int gw_ckpt_plan_lists(const gw_ckpt_plan *p) { return (int)p->lists.count; }
+
+gw_ckpt_plan *gw_ckpt_plan_new(const gw_ckpt_item *items, int n, const gw_mesh *mesh) {
+    gw_ckpt_plan *p = gw_mem_zalloc(sizeof *p);
+    p->n = n;
+    p->mesh = mesh && mesh->naxes > 0 ? mesh : NULL;
+    p->items = gw_arena_dup(&p->mem, items, n * (int64_t)sizeof *items);
+    p->list_of = gw_arena_new(&p->mem, int, n + 1);
+    for (int i = 0; i < n; i++) p->list_of[i] = -1;
+    return p;
+}
+
+void gw_ckpt_plan_free(gw_ckpt_plan *p) {
+    if (!p) return;
+    gw_smap_release(&p->by_kind);
+    gw_vec_release(&p->lists);
+    gw_arena_release(&p->mem);
+    gw_mem_free(p);
+}
+
+/* ---- sums ---- */
+
+gw_hash128 gw_ckpt_plan_hash(gw_ckpt_plan *p) {
+    gw_hasher *h = gw_hasher_new();
+    for (int i = 0; i < p->n; i++) {
+        const gw_ckpt_shares *s = gw_ckpt_plan_of(p, i);
+        int64_t head[2] = {s->id, s->n};
+        gw_hasher_add(h, head, sizeof head);
+    }
+    for (int64_t k = 0; k < p->lists.count; k++)
+        for (int i = 0; i < p->lists.items[k].n; i++) {
+            const gw_ckpt_share *s = &p->lists.items[k].items[i];
+            int64_t x[4] = {s->rank, s->local, s->piece.first, s->piece.count};
+            size_t dims = sizeof(int64_t) * (size_t)s->piece.box.ndim;
+            gw_hasher_add(h, x, sizeof x);
+            gw_hasher_add(h, s->piece.box.start, dims);
+            gw_hasher_add(h, s->piece.box.size, dims);
+        }
+    gw_hash128 sum = gw_hasher_get(h);
+    gw_hasher_free(h);
+    return sum;
+}
+
+gw_ckpt_size gw_ckpt_plan_size(gw_ckpt_plan *p, gw_arena *a) {
+    gw_ckpt_size z = {.smallest = INT64_MAX};
+    int64_t ranks = p->mesh ? gw_mesh_ranks(p->mesh) : 1;
+    int64_t *bytes = gw_arena_new(a, int64_t, ranks);
+    for (int i = 0; i < p->n; i++) {
+        const gw_ckpt_shares *s = gw_ckpt_plan_of(p, i);
+        int64_t each = gw_dtype_bits((gw_dtype)p->items[i].type->dtype) / 8;
+        z.chunks += s->n;
+        for (int k = 0; k < s->n; k++) bytes[s->items[k].rank] += s->items[k].piece.count * each;
+    }
+    for (int64_t r = 0; r < ranks; r++) {
+        z.bytes += bytes[r];
+        z.files += bytes[r] > 0;
+        if (bytes[r] > z.largest) z.largest = bytes[r], z.largest_rank = r;
+        if (bytes[r] < z.smallest) z.smallest = bytes[r], z.smallest_rank = r;
+    }
+    return z;
+}

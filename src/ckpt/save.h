@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Saving: what the state is at one instant, taken aside; written while training goes on.
+//
+//     gw_checkpoint_begin(&s, &opts, &meta, tensors, n, dg);   copies, starts the writer
+//     ... steps; between them gw_checkpoint_poll(s)            is this rank's file complete?
+//     gw_checkpoint_end(s, &stats, dg);                        waits, commits, frees
+//
+// begin and end are called by all ranks at the same points. Tensors and meta are as they were at
+// begin. Where the buffer is smaller than what this rank writes, begin waits for the writer with
+// the rest: so a small buffer costs time, never truth.
+#ifndef GW_CKPT_SAVE_H
+#define GW_CKPT_SAVE_H
+
+#include "ckpt/checkpoint.h" /* gw_ckpt_tensor, gw_ckpt_meta */
+#include "comm/comm.h"       /* gw_comm */
+
+typedef struct gw_ckpt_options {
+    const char *run_dir;
+    gw_comm *comm;        /* NULL: one rank */
+    int64_t buffer_bytes; /* of this rank; 0: as much as it writes; at least two blocks */
+    int64_t bytes_per_s;  /* that the writer takes of the disk; 0: all */
+} gw_ckpt_options;
+
+typedef struct gw_ckpt_stats {
+    int64_t bytes;        /* of this rank's file */
+    int64_t total_bytes;  /* of all files */
+    int64_t buffer_bytes; /* reserved on this rank */
+    double begin_s;       /* what begin took: the copy, and waits for the writer */
+    double waited_s;      /* of it, waits */
+    double write_s;       /* from the writer's first block to its file's name */
+    double commit_s;      /* what end took */
+} gw_ckpt_stats;
+
+typedef struct gw_ckpt_save gw_ckpt_save;
+
+/* On an error nothing is left to end. The folder is RUN_DIR/checkpoints/step-N; one of the same
+ * step that is complete is moved aside to NAME.replaced-K, never overwritten. */
+GW_WARN_UNUSED gw_status gw_checkpoint_begin(gw_ckpt_save **out, const gw_ckpt_options *o,
+                                             const gw_ckpt_meta *meta,
+                                             const gw_ckpt_tensor *tensors, int n, gw_diags *dg);
+/* Has this rank's writer finished, or failed? Costs a load. */
+bool gw_checkpoint_poll(const gw_ckpt_save *s);
+int64_t gw_checkpoint_step(const gw_ckpt_save *s);
+/* On an error the folder has no manifest and what this save wrote is removed; others are as they
+ * were. All ranks return an error then, and one has the reason. */
+GW_WARN_UNUSED gw_status gw_checkpoint_end(gw_ckpt_save *s, gw_ckpt_stats *stats, gw_diags *dg);
+/* Ends a save without a commit, on this rank alone: when a run gives up. */
+void gw_checkpoint_drop(gw_ckpt_save *s);
+
+/* begin and end at once, one rank. */
+GW_WARN_UNUSED gw_status gw_checkpoint_save(const char *run_dir, const gw_ckpt_meta *meta,
+                                            const gw_ckpt_tensor *tensors, int n, gw_diags *dg);
+
+#endif

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+// `gradwright checkpoint`: what a run has saved, what is in it, whether it is whole.
+//
+// A checkpoint is named by its own folder, or by its run: then it is the newest complete one, or
+// the one of --step. Listing reads manifests alone, verify every byte. diff compares what two
+// checkpoints mean, so it can tell whether two layouts of one run agree, or what a step changed.
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/io.h"   /* gw_path_is_dir, gw_path_join */
+#include "base/str.h"  /* gw_fmt_bytes */
+#include "base/term.h" /* gw_table */
+#include "ckpt/checkpoint.h"
+#include "ckpt/diff.h"
+#include "cli/command.h" /* gw_command */
+#include "cli/runarg.h"  /* gw_cli_need_path */
+
+static const gw_option options[] = {
+    {"step", 0, "N", "of a run: the checkpoint of this step", GW_OPT_INT, NULL},
+    {"keep-last", 0, "N", "prune: the newest that stay", GW_OPT_INT, NULL},
+    {"keep-every", 0, "N", "prune: steps that N divides stay too", GW_OPT_INT, NULL},
+    {"all", 0, NULL, "show, diff: every tensor", GW_OPT_FLAG, NULL},
+    GW_OPTION_JSON,
+};
+
+// ------------------------------------------------------------------ which
+
+static const char *state_text(gw_ckpt_state s) {
+    return s == GW_CKPT_COMPLETE ? "complete" : s == GW_CKPT_TORN ? "torn" : "damaged";
+}
+
+static gw_status pick(gw_cli *cli, const char *run, const char **path) {
+    gw_ckpt_list list;
+    int64_t step = gw_cli_int(cli, "step", -1);
+    bool given = gw_cli_given(cli, "step");
+    const gw_ckpt_found *best = NULL;
+    GW_TRY(gw_checkpoint_list(run, cli->arena, &list, cli->diags));
+    for (int i = 0; i < list.n; i++) {
+        const gw_ckpt_found *f = &list.items[i];
+        if (given ? f->step == step
+                  : f->state == GW_CKPT_COMPLETE && (!best || f->number > best->number))
+            best = f;
+    }
+    if (!best && given)
+        return GW_FAIL(cli->diags, GW_ERR_IO, "checkpoint-none",
+                       "'%s' has no checkpoint of step %" PRId64, run, step);
+    if (!best)
+        return GW_FAIL(cli->diags, GW_ERR_IO, "checkpoint-none",
+                       "'%s' has no complete checkpoint (%d in all)", run, list.n);
+    *path = best->path;
+    return GW_OK;
+}
+
+/* A run has a folder of checkpoints; what else is a folder is taken for a checkpoint. */
+static gw_status read_one(gw_cli *cli, const char *arg, gw_ckpt_manifest **m) {
+    GW_TRY(gw_cli_need_path(cli, arg));
+    const char *path = arg;
+    size_t n = strlen(arg);
+    if (n > 1 && arg[n - 1] == '/') path = gw_arena_strndup(cli->arena, arg, n - 1);
+    if (!gw_path_is_dir(path))
+        return gw_cli_usage_error(cli,
+                                  "'%s' is no folder: name a run directory or one of its "
+                                  "checkpoints",
+                                  arg);
+    if (gw_path_is_dir(gw_path_join(cli->arena, path, "checkpoints")))
+        GW_TRY(pick(cli, path, &path));
+    else if (gw_cli_given(cli, "step"))
+        return gw_cli_usage_error(cli,
+                                  "--step chooses one of a run's checkpoints; '%s' has no "
+                                  "folder 'checkpoints'",
+                                  arg);
+    else if (!gw_path_exists(gw_path_join(cli->arena, path, "manifest.json")))
+        return GW_FAIL(cli->diags, GW_ERR_IO, "checkpoint-none",
+                       "'%s' is neither a run directory nor a checkpoint: it has no folder "
+                       "'checkpoints' and no manifest.json",
+                       arg);
+    return gw_checkpoint_read(path, cli->arena, m, cli->diags);
+}
+
+static int64_t data_bytes(const gw_ckpt_manifest *m) {
+    int64_t sum = 0;
+    for (int i = 0; i < m->nfiles; i++) sum += m->files[i].bytes;
+    return sum;
+}
+
+static gw_status want_args(gw_cli *cli, int want, const char *what) {
+    if (cli->nargs == want + 1) return GW_OK;
+    return gw_cli_usage_error(cli, "%s takes %s", cli->args[0], what);
+}
+
+// ------------------------------------------------------------------ ls
+
+static json_t *found_json(const gw_ckpt_found *f, const gw_ckpt_manifest *m) {
+    json_t *o = json_pack("{s:I, s:s, s:s}", "step", (json_int_t)f->step, "path", f->path, "state",
+                          state_text(f->state));
+    if (f->why) json_object_set_new(o, "why", json_string(f->why));
+    if (!m) return o;
+    json_object_set_new(o, "commit", json_integer(m->meta.number));
+    json_object_set_new(o, "time", json_string(m->meta.time));
+    json_object_set_new(o, "tokens", json_integer(m->meta.tokens));
+    json_object_set_new(o, "bytes", json_integer(data_bytes(m)));
+    json_object_set_new(o, "files", json_integer(m->nfiles));
+    return o;
+}
+
+static void found_row(gw_table *t, const gw_ckpt_found *f, const gw_ckpt_manifest *m) {
+    char step[32], number[32] = "", tokens[32] = "", bytes[32] = "", files[32] = "";
+    snprintf(step, sizeof step, "%" PRId64, f->step);
+    if (m) {
+        snprintf(number, sizeof number, "%" PRId64, m->meta.number);
+        snprintf(files, sizeof files, "%d", m->nfiles);
+        gw_fmt_count(tokens, m->meta.tokens);
+        gw_fmt_bytes(bytes, data_bytes(m));
+    }
+    gw_table_row(t, step, state_text(f->state), number, m ? m->meta.time : "", tokens, bytes, files,
+                 f->why ? f->why : "");
+}
+
+static gw_status run_ls(gw_cli *cli) {
+    gw_ckpt_list list;
+    GW_TRY(want_args(cli, 1, "one run directory"));
+    GW_TRY(gw_cli_need_path(cli, cli->args[1]));
+    GW_TRY(gw_checkpoint_list(cli->args[1], cli->arena, &list, cli->diags));
+    bool json = gw_cli_flag(cli, "json");
+    gw_table *t = gw_table_new("rlrlrrrl");
+    json_t *all = json_array();
+    gw_table_row(t, "step", "state", "commit", "time", "tokens", "bytes", "files", "");
+    for (int i = 0; i < list.n; i++) {
+        gw_ckpt_manifest *m = NULL;
+        if (list.items[i].state == GW_CKPT_COMPLETE)
+            (void)!gw_checkpoint_read(list.items[i].path, cli->arena, &m, NULL);
+        json_array_append_new(all, found_json(&list.items[i], m));
+        found_row(t, &list.items[i], m);
+    }
+    if (json) {
+        json_dumpf(all, cli->out, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
+        fputc('\n', cli->out);
+    } else if (list.n == 0) {
+        fprintf(cli->out, "%s has no checkpoints\n", cli->args[1]);
+    } else {
+        gw_table_print(t, cli->out, "");
+    }
+    json_decref(all);
+    gw_table_free(t);
+    return GW_OK;
+}
+
+// ------------------------------------------------------------------ show
+
+static const char *shape_text(gw_cli *cli, const gw_ckpt_entry_tensor *t) {
+    gw_str s = {0};
+    for (int i = 0; i < t->ndim; i++) gw_str_printf(&s, "%s%" PRId64, i ? "x" : "", t->dims[i]);
+    const char *text = gw_arena_strdup(cli->arena, t->ndim ? gw_str_c(&s) : "scalar");
+    gw_str_release(&s);
+    return text;
+}
+
+static int64_t tensor_bytes(const gw_ckpt_entry_tensor *t) {
+    gw_box b = gw_box_whole(t->ndim, t->dims);
+    return gw_box_elems(&b) * gw_dtype_bits(t->dtype) / 8;
+}
+
+static void show_json(gw_cli *cli, const gw_ckpt_manifest *m) {
+    json_t *tensors = json_array(), *files = json_array();
+    for (int i = 0; i < m->ntensors; i++) {
+        const gw_ckpt_entry_tensor *t = &m->tensors[i];
+        json_t *shape = json_array();
+        for (int d = 0; d < t->ndim; d++) json_array_append_new(shape, json_integer(t->dims[d]));
+        json_array_append_new(tensors,
+                              json_pack("{s:s, s:s, s:o, s:I, s:i}", "name", t->name, "dtype",
+                                        gw_dtype_name(t->dtype), "shape", shape, "bytes",
+                                        (json_int_t)tensor_bytes(t), "chunks", t->chunks->n));
+    }
+    for (int i = 0; i < m->nfiles; i++)
+        json_array_append_new(files, json_pack("{s:s, s:I}", "name", m->files[i].name, "bytes",
+                                               (json_int_t)m->files[i].bytes));
+    json_t *o = json_pack("{s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:s, s:I, s:o, s:o}", "path",
+                          m->path, "step", (json_int_t)m->meta.step, "commit",
+                          (json_int_t)m->meta.number, "time", m->meta.time, "batch",
+                          (json_int_t)m->meta.batch, "next_sample", (json_int_t)m->meta.next_sample,
+                          "tokens", (json_int_t)m->meta.tokens, "model", m->meta.model, "bytes",
+                          (json_int_t)data_bytes(m), "files", files, "tensors", tensors);
+    json_dumpf(o, cli->out, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
+    fputc('\n', cli->out);
+    json_decref(o);
+}
+
+static gw_status run_show(gw_cli *cli) {
+    gw_ckpt_manifest *m = NULL;
+    char tokens[32], bytes[32];
+    GW_TRY(want_args(cli, 1, "one checkpoint, or a run"));
+    GW_TRY(read_one(cli, cli->args[1], &m));
+    if (gw_cli_flag(cli, "json")) {
+        show_json(cli, m);
+        return GW_OK;
+    }
+    fprintf(cli->out,
+            "%s\n  step %" PRId64 ", commit %" PRId64 " of %s\n  %s tokens, next sample %" PRId64
+            "\n  model %s\n  %d tensors in %d file%s, %s\n",
+            m->path, m->meta.step, m->meta.number, m->meta.time,
+            gw_fmt_count(tokens, m->meta.tokens), m->meta.next_sample, m->meta.model, m->ntensors,
+            m->nfiles, m->nfiles == 1 ? "" : "s", gw_fmt_bytes(bytes, data_bytes(m)));
+    gw_table *t = gw_table_new("lllrr");
+    int most = gw_cli_flag(cli, "all") ? m->ntensors : GW_MIN(m->ntensors, 12);
+    gw_table_row(t, "tensor", "dtype", "shape", "bytes", "chunks");
+    for (int i = 0; i < most; i++) {
+        char chunks[32];
+        snprintf(chunks, sizeof chunks, "%d", m->tensors[i].chunks->n);
+        gw_table_row(t, m->tensors[i].name, gw_dtype_name(m->tensors[i].dtype),
+                     shape_text(cli, &m->tensors[i]),
+                     gw_fmt_bytes(bytes, tensor_bytes(&m->tensors[i])), chunks);
+    }
+    gw_table_print(t, cli->out, "  ");
+    gw_table_free(t);
+    if (most < m->ntensors) fprintf(cli->out, "  and %d more (--all)\n", m->ntensors - most);
+    return GW_OK;
+}
+
+// ------------------------------------------------------------------ verify
+
+static gw_status run_verify(gw_cli *cli) {
+    gw_ckpt_manifest *m = NULL;
+    int64_t faults;
+    char bytes[32];
+    GW_TRY(want_args(cli, 1, "one checkpoint, or a run"));
+    GW_TRY(read_one(cli, cli->args[1], &m));
+    gw_status st = gw_checkpoint_verify(m, &faults, cli->diags);
+    gw_fmt_bytes(bytes, data_bytes(m));
+    if (gw_cli_flag(cli, "json"))
+        fprintf(cli->out, "{\"path\": \"%s\", \"bytes\": %" PRId64 ", \"faults\": %" PRId64 "}\n",
+                m->path, data_bytes(m), faults);
+    else if (st == GW_OK && !cli->quiet)
+        fprintf(cli->out, "%s: whole, %s in %d file%s\n", m->path, bytes, m->nfiles,
+                m->nfiles == 1 ? "" : "s");
+    return st;
+}
+
+// ------------------------------------------------------------------ diff
+
+static const char *how_text(const gw_ckpt_difference *d) {
+    switch (d->how) {
+    case GW_CKPT_SAME: return "same";
+    case GW_CKPT_VALUES: return "values";
+    case GW_CKPT_KIND: return "dtype or shape";
+    case GW_CKPT_ONLY_A: return "only in the first";
+    case GW_CKPT_ONLY_B: return "only in the second";
+    }
+    return "";
+}
+
+static void diff_json(gw_cli *cli, const gw_ckpt_difference *d, int n, int differing) {
+    json_t *list = json_array();
+    for (int i = 0; i < n; i++) {
+        json_t *o = json_pack("{s:s, s:s}", "name", d[i].name, "how", how_text(&d[i]));
+        if (d[i].how == GW_CKPT_VALUES) {
+            json_object_set_new(o, "elements", json_integer(d[i].elems));
+            json_object_set_new(o, "differing", json_integer(d[i].differing));
+            json_object_set_new(o, "largest",
+                                isfinite(d[i].largest) ? json_real(d[i].largest) : json_null());
+            json_object_set_new(o, "at", json_integer(d[i].at));
+        }
+        json_array_append_new(list, o);
+    }
+    json_t *o = json_pack("{s:i, s:i, s:o}", "tensors", n, "differing", differing, "list", list);
+    json_dumpf(o, cli->out, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
+    fputc('\n', cli->out);
+    json_decref(o);
+}
+
+static void diff_text(gw_cli *cli, const gw_ckpt_difference *d, int n, int differing) {
+    gw_table *t = gw_table_new("llrrrr");
+    gw_table_row(t, "tensor", "differs in", "elements", "of", "largest |a-b|", "largest |a|");
+    for (int i = 0; i < n; i++) {
+        char some[32] = "", all[32] = "", gap[32] = "", scale[32] = "";
+        if (d[i].how == GW_CKPT_SAME && !gw_cli_flag(cli, "all")) continue;
+        if (d[i].how == GW_CKPT_VALUES || d[i].how == GW_CKPT_SAME) {
+            snprintf(some, sizeof some, "%" PRId64, d[i].differing);
+            snprintf(all, sizeof all, "%" PRId64, d[i].elems);
+            snprintf(gap, sizeof gap, "%.3g", d[i].largest);
+            snprintf(scale, sizeof scale, "%.3g", d[i].scale);
+        }
+        gw_table_row(t, d[i].name, how_text(&d[i]), some, all, gap, scale);
+    }
+    if (differing > 0 || gw_cli_flag(cli, "all")) gw_table_print(t, cli->out, "");
+    gw_table_free(t);
+    if (differing == 0)
+        fprintf(cli->out, "the same: %d tensors, every bit\n", n);
+    else
+        fprintf(cli->out, "%d of %d tensors differ\n", differing, n);
+}
+
+static gw_status run_diff(gw_cli *cli) {
+    gw_ckpt_manifest *a = NULL, *b = NULL;
+    gw_ckpt_difference *d;
+    int n, differing = 0;
+    GW_TRY(want_args(cli, 2, "two checkpoints, or runs"));
+    GW_TRY(read_one(cli, cli->args[1], &a));
+    GW_TRY(read_one(cli, cli->args[2], &b));
+    GW_TRY(gw_checkpoint_diff(a, b, cli->arena, &d, &n, cli->diags));
+    for (int i = 0; i < n; i++) differing += d[i].how != GW_CKPT_SAME;
+    if (gw_cli_flag(cli, "json"))
+        diff_json(cli, d, n, differing);
+    else
+        diff_text(cli, d, n, differing);
+    cli->exit_code = differing ? 1 : 0; /* as diff(1) */
+    return GW_OK;
+}
+
+// ------------------------------------------------------------------ prune
+
+static gw_status run_prune(gw_cli *cli) {
+    gw_ckpt_list before, after;
+    int64_t last = gw_cli_int(cli, "keep-last", 0), every = gw_cli_int(cli, "keep-every", 0);
+    const char *run = cli->nargs > 1 ? cli->args[1] : "";
+    GW_TRY(want_args(cli, 1, "one run directory"));
+    if (last < 1 || every < 0)
+        return gw_cli_usage_error(cli, "prune needs --keep-last N, at least 1: the newest always "
+                                       "stays");
+    GW_TRY(gw_cli_need_path(cli, run));
+    GW_TRY(gw_checkpoint_list(run, cli->arena, &before, cli->diags));
+    GW_TRY(gw_checkpoint_prune(run, last, every, -1, cli->diags));
+    GW_TRY(gw_checkpoint_list(run, cli->arena, &after, cli->diags));
+    if (!cli->quiet) fprintf(cli->out, "%s: %d of %d checkpoints stay\n", run, after.n, before.n);
+    return GW_OK;
+}
+
+static gw_status run(gw_cli *cli) {
+    static const struct {
+        const char *verb;
+        gw_status (*run)(gw_cli *cli);
+    } verbs[] = {{"ls", run_ls},
+                 {"show", run_show},
+                 {"verify", run_verify},
+                 {"diff", run_diff},
+                 {"prune", run_prune}};
+    for (size_t i = 0; i < GW_COUNT(verbs); i++)
+        if (strcmp(cli->args[0], verbs[i].verb) == 0) return verbs[i].run(cli);
+    return gw_cli_usage_error(cli, "'%s' is none of ls, show, verify, diff, prune", cli->args[0]);
+}
+
+const gw_command gw_cmd_checkpoint = {
+    .name = "checkpoint",
+    .summary = "list, show, verify, compare, prune checkpoints",
+    .usage = {"ls RUN_DIR [--json]", "show|verify CKPT|RUN_DIR [--step N]", "diff A B [--all]",
+              "prune RUN_DIR --keep-last N [--keep-every N]"},
+    .description = "CKPT is a checkpoint's own folder; of a run it is the newest complete one.\n"
+                   "verify reads every byte. diff compares what two mean, whatever layouts wrote\n"
+                   "them; it exits with 1 where they differ. prune removes only what was saved.",
+    .options = options,
+    .noptions = GW_COUNT(options),
+    .min_args = 1,
+    .max_args = 3,
+    .completes = GW_COMPLETE_WORDS,
+    .words = "ls show verify diff prune",
+    .example = "gradwright checkpoint verify runs/first",
+    .run = run,
+};

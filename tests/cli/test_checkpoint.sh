@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# `gradwright checkpoint` on real runs: verbs, exit codes, what is said of wrong inputs.
+set -euo pipefail
+gw=$GW_BIN
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir"
+
+fail() { echo "$*" >&2; exit 1; }
+says() { # TEXT COMMAND...: it fails, and says TEXT
+    local text=$1
+    shift
+    if "$@" >out 2>&1; then fail "succeeded: $*"; fi
+    grep -qF -- "$text" out || { cat out >&2; fail "does not say '$text': $*"; }
+}
+
+for i in $(seq 400); do echo "the cat and the dog number $i sat down"; done >text
+"$gw" tokenizer train text --out tok.json --vocab-size 300 --quiet
+"$gw" tokenizer encode tok.json text --out tok --quiet
+cat >run.yaml <<'Y'
+model: {family: llama, layers: 2, hidden: 16, heads: 2, kv_heads: 2, ffn: 32}
+data: {train: tok, tokenizer: tok.json}
+train: {steps: 4, seq_len: 16, micro_batch: 2, accumulate: 2, seed: 1, threads: 1}
+checkpoint: {every: 2}
+Y
+"$gw" train run.yaml --out a --quiet
+"$gw" train run.yaml --out b --quiet --ranks 2 --set layout.tp=2
+
+"$gw" checkpoint ls a --json | python3 -c '
+import json, sys
+l = json.load(sys.stdin)
+assert [c["step"] for c in l] == [4, 2] and all(c["state"] == "complete" for c in l), l'
+"$gw" checkpoint show b --json | python3 -c '
+import json, sys
+o = json.load(sys.stdin)
+assert o["step"] == 4 and len(o["files"]) == 2 and any(t["chunks"] == 2 for t in o["tensors"]), o'
+"$gw" checkpoint verify b | grep -q whole
+"$gw" checkpoint diff a a | grep -q 'every bit'
+if "$gw" checkpoint diff a b --json >d.json; then fail "two layouts round alike"; fi
+python3 - <<'P'
+import json
+d = json.load(open("d.json"))
+for t in d["list"]:
+    assert t["how"] in ("same", "values") and (t["how"] == "same" or t["largest"] < 1e-5), t
+P
+
+# A flipped byte of data, a missing file: named; the rest is still looked at.
+f=b/checkpoints/step-00000004/rank-00001.safetensors
+cp "$f" keep
+python3 - "$f" <<'P'
+import sys
+p = sys.argv[1]
+d = bytearray(open(p, "rb").read())
+d[int.from_bytes(d[:8], "little") + 8 + 100] ^= 1
+open(p, "wb").write(d)
+P
+says "rank-00001.safetensors is damaged: tensor '" "$gw" checkpoint verify b
+rm "$f"
+says "rank-00001.safetensors" "$gw" checkpoint verify b
+cp keep "$f"
+"$gw" checkpoint verify b --quiet
+
+says "is none of ls, show, verify, diff, prune" "$gw" checkpoint look a
+says "no checkpoint of step 3" "$gw" checkpoint show a --step 3
+says "neither a run directory nor a checkpoint" "$gw" checkpoint show .
+says "is no folder" "$gw" checkpoint show run.yaml
+says "takes two checkpoints" "$gw" checkpoint diff a
+says "--keep-last" "$gw" checkpoint prune a
+"$gw" checkpoint prune a --keep-last 1 | grep -q '1 of 2'
+test ! -e a/checkpoints/step-00000002
+"$gw" checkpoint ls . | grep -q 'no checkpoints'
