@@ -90,6 +90,7 @@ static gw_status make_folder(gw_ckpt_save *s, const gw_ckpt_options *o, gw_diags
         st = move_aside(s->path, &s->mem, dg);
         s->existed = gw_path_exists(s->path);
         if (st == GW_OK) st = gw_dir_make(s->path, dg);
+        if (st == GW_OK) st = gw_dir_sync(s->all, dg); /* nothing is written under an old name */
     }
     GW_TRY(gw_exec_agree(s->comm, st, NULL, "a checkpoint's folder", dg));
     return gw_dir_make(s->path, dg); /* of hosts that share no disk: said when it is committed */
