@@ -223,21 +223,50 @@ gw_hash128 gw_ckpt_plan_hash(gw_ckpt_plan *p) {
     return sum;
 }
 
+/* Characters of a number and what parts it from the next. */
+static int64_t width(int64_t x) {
+    int64_t n = 2;
+    while (x >= 10) {
+        x /= 10;
+        n++;
+    }
+    return n;
+}
+
+/* Of "[file,start..,size..,first,count]," */
+static int64_t row_bytes(const gw_ckpt_share *s) {
+    int64_t n = 2 + width(s->rank) + width(s->piece.first) + width(s->piece.count);
+    for (int i = 0; i < s->piece.box.ndim; i++)
+        n += width(s->piece.box.start[i]) + width(s->piece.box.size[i]);
+    return n;
+}
+
+/* The words around the figures of a tensor and of a file. */
+enum { TENSOR_WORDS = 50, FILE_WORDS = 100 };
+
 gw_ckpt_size gw_ckpt_plan_size(gw_ckpt_plan *p, gw_arena *a) {
     gw_ckpt_size z = {.smallest = INT64_MAX};
     int64_t ranks = p->mesh ? gw_mesh_ranks(p->mesh) : 1;
     int64_t *bytes = gw_arena_new(a, int64_t, ranks);
     for (int i = 0; i < p->n; i++) {
         const gw_ckpt_shares *s = gw_ckpt_plan_of(p, i);
-        int64_t each = gw_dtype_bits((gw_dtype)p->items[i].type->dtype) / 8;
+        const gw_type *t = p->items[i].type;
+        int64_t each = gw_dtype_bits((gw_dtype)t->dtype) / 8;
         z.chunks += s->n;
         for (int k = 0; k < s->n; k++) bytes[s->items[k].rank] += s->items[k].piece.count * each;
+        z.manifest_bytes +=
+            TENSOR_WORDS + (p->items[i].name ? (int64_t)strlen(p->items[i].name) : 0);
+        for (int d = 0; d < t->ndim; d++) z.manifest_bytes += width(t->dims[d].size);
     }
+    for (int64_t k = 0; k < p->lists.count; k++)
+        for (int i = 0; i < p->lists.items[k].n; i++)
+            z.manifest_bytes += row_bytes(&p->lists.items[k].items[i]);
     for (int64_t r = 0; r < ranks; r++) {
         z.bytes += bytes[r];
         z.files += bytes[r] > 0;
         if (bytes[r] > z.largest) z.largest = bytes[r], z.largest_rank = r;
         if (bytes[r] < z.smallest) z.smallest = bytes[r], z.smallest_rank = r;
     }
+    z.manifest_bytes += z.files * FILE_WORDS;
     return z;
 }

@@ -22,6 +22,7 @@ enum { GW_CKPT_SHARE = 1 << 20 };
 typedef struct gw_ckpt_item {
     const gw_type *type;
     int home;
+    const char *name; /* for sizes alone; may be NULL */
 } gw_ckpt_item;
 
 /* A piece that one rank writes; `local`: the element of that rank's buffer at which it begins. */
@@ -55,6 +56,7 @@ typedef struct gw_ckpt_size {
     int64_t bytes, chunks, files;
     int64_t largest, smallest; /* bytes of a rank */
     int64_t largest_rank, smallest_rank;
+    int64_t manifest_bytes; /* lists of chunks, names of files and tensors; without the run file */
 } gw_ckpt_size;
 gw_ckpt_size gw_ckpt_plan_size(gw_ckpt_plan *p, gw_arena *a);
 

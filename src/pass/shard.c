@@ -308,7 +308,7 @@ static gw_vid take_input(gw_sharder *s, const gw_op *o, int k) {
         bool view = s->dst->values.items[gw_value_root(s->dst, x)].rate == o->rate;
         if (part.flat) return s->map[v] = conversion(s, "slice", x, &part, 0, view);
     }
-    if (gw_op_is(s->src, o, "accumulate") && k == 0) {
+    if (gw_op_is(s->src, o, "accumulate") && k == 0 && gw_op_in(s->src, o, 1) != GW_NONE) {
         x = cut_home(s, v, x);
         if (s->b.status != GW_OK) return x;
         const gw_type now = *gw_type_of(s->dst, x),

@@ -133,12 +133,15 @@ static gw_status open_perturbed(gw_verifier *r) {
     v->reversed = true;
     v->nudged = r->setup.train.compute != GW_F32 || images;
     v->shaken = !r->own && !images && (experts || !r->o->run_optimizer);
-    if (r->rf->layout.tp * r->rf->layout.cp > 1) {
+    bool by_micro_batch = experts && r->setup.model.moe.balance == GW_MOE_BALANCE_BATCH;
+    /* Where micro-batches cannot be cut as the ranks cut them, the rows of an expert are still
+     * other ones on each rank, and round otherwise in 16 bits. */
+    bool uncut = by_micro_batch && r->own && r->rf->layout.dp > 1;
+    if (r->rf->layout.tp * r->rf->layout.cp > 1 || uncut) {
         v = &r->perturbed[r->nperturbed];
         GW_TRY(open_replaying(r, &r->setup));
         v->shaken = true;
     }
-    bool by_micro_batch = experts && r->setup.model.moe.balance == GW_MOE_BALANCE_BATCH;
     bool splits = r->rf->layout.dp > 1 && !images && !by_micro_batch && !plain;
     return splits ? open_split(r) : GW_OK;
 }
