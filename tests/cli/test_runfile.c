@@ -23,7 +23,8 @@ static const char *const contexts[] = {
     "recompute: {policy: ops, ops: [matmul]}\n",
     "model: {family: llama, layers: 2, hidden: 64, heads: 4}\n"
     "recompute: {policy: budget, budget: 1GB}\n",
-    "model: {family: llama, layers: 2, hidden: 64, heads: 4}\noptimizer: {schedule: constant}\n",
+    "model: {family: llama, layers: 2, hidden: 64, heads: 4}\noptimizer: {schedule: constant}\n"
+    "checkpoint: {async: false}\n",
     "model: {family: llama, layers: 2, hidden: 64, heads: 4}\nlayout: {zero: 3}\n",
     "model: {family: llama, layers: 2, hidden: 64, heads: 4}\noffload: {optimizer: disk}\n",
     "model: {family: llama, layers: 2, hidden: 64, heads: 4}\n"
