@@ -110,25 +110,39 @@ COMMIT = $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 $(B)/version.h: FORCE
 	$(call write_if_changed,/* Written by make. */\n#define GW_VERSION "$(VERSION)"\n#define GW_COMMIT "$(COMMIT)")
 
+# Hardware files become arrays of bytes, so that the program needs no file when it runs.
+HARDWARE := $(sort $(wildcard hardware/*.yaml))
+$(B)/hardware.list: FORCE
+	$(call write_if_changed,$(HARDWARE))
+$(B)/hardware_files.h: $(HARDWARE) $(B)/hardware.list
+	@mkdir -p $(@D)
+	@{ echo '/* Written by make from hardware/. */'; i=0; for f in $(HARDWARE); do \
+	    echo "static const unsigned char hardware_file_$$i[] = {"; \
+	    od -An -v -tu1 $$f | sed 's/  */,/g; s/^,//; s/$$/,/'; echo '0};'; i=$$((i + 1)); done; \
+	  echo 'static const gw_machine_file hardware_files[] = {'; i=0; for f in $(HARDWARE); do \
+	    echo "{\"$$(basename $$f .yaml)\", hardware_file_$$i, sizeof hardware_file_$$i - 1},"; i=$$((i + 1)); done; \
+	  echo '};'; } > $@.new && mv $@.new $@
+GENERATED := $(B)/version.h $(B)/hardware_files.h
+
 COMPILE = $(CC) $(GW_CFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
 
-$(B)/obj/src/kernel/cpu/%.o: src/kernel/cpu/%.c $(B)/flags | $(B)/version.h
+$(B)/obj/src/kernel/cpu/%.o: src/kernel/cpu/%.c $(B)/flags | $(GENERATED)
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  CC      $<")
 	$(Q)$(COMPILE) $(KERNEL_FLAGS)
 
 # Sums and copies of collectives are loops over memory on the rank's threads; their floats stay strict.
-$(B)/obj/src/comm/%.o: src/comm/%.c $(B)/flags | $(B)/version.h
+$(B)/obj/src/comm/%.o: src/comm/%.c $(B)/flags | $(GENERATED)
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  CC      $<")
 	$(Q)$(COMPILE) $(KERNEL_OPT) -fopenmp
 
-$(B)/obj/tests/%.o: tests/%.c $(B)/flags | $(B)/version.h
+$(B)/obj/tests/%.o: tests/%.c $(B)/flags | $(GENERATED)
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  CC      $<")
 	$(Q)$(COMPILE) -Itests -DGW_TESTS_DIR='"$(CURDIR)/tests"'
 
-$(B)/obj/%.o: %.c $(B)/flags | $(B)/version.h
+$(B)/obj/%.o: %.c $(B)/flags | $(GENERATED)
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  CC      $<")
 	$(Q)$(COMPILE)
@@ -155,7 +169,7 @@ $(B)/gradwright: $(call objects,$(MAIN)) $(LIBS)
 MPI_CFLAGS := $(shell pkg-config --cflags ompi-c 2>/dev/null || mpicc --showme:compile 2>/dev/null)
 MPI_LIBS   := $(shell pkg-config --libs ompi-c 2>/dev/null || mpicc --showme:link 2>/dev/null)
 MPI_PLUGIN := $(if $(MPI_LIBS),$(B)/gradwright-mpi.so)
-$(B)/gradwright-mpi.so: src/comm/mpi/plugin.c $(B)/flags | $(B)/version.h
+$(B)/gradwright-mpi.so: src/comm/mpi/plugin.c $(B)/flags | $(GENERATED)
 	@mkdir -p $(B)/obj/src/comm/mpi
 	$(if $(Q),@echo "  PLUGIN  $@")
 	$(Q)$(CC) $(GW_CFLAGS) $(CFLAGS) $(patsubst -I%,-isystem %,$(MPI_CFLAGS)) -fPIC -shared -MMD -MP \

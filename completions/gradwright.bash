@@ -219,6 +219,9 @@ _gradwright() {
         "train --until")
             COMPREPLY=()
             return ;;
+        "train --retries")
+            COMPREPLY=()
+            return ;;
         "verify --ranks"|"verify -n")
             COMPREPLY=()
             return ;;
@@ -228,7 +231,7 @@ _gradwright() {
         "verify --optimizer")
             COMPREPLY=($(compgen -W "sgd run" -- "$cur"))
             return ;;
-        "plan --ranks"|"plan -n")
+        "plan --world")
             COMPREPLY=()
             return ;;
         "plan --memory"|"plan -m")
@@ -240,7 +243,25 @@ _gradwright() {
         "plan --hardware")
             COMPREPLY=()
             return ;;
+        "plan --html")
+            COMPREPLY=($(compgen -f -- "$cur"))
+            return ;;
+        "plan --objective")
+            COMPREPLY=($(compgen -W "time cost memory fleet" -- "$cur"))
+            return ;;
+        "plan --budget")
+            COMPREPLY=()
+            return ;;
+        "plan --faults")
+            COMPREPLY=()
+            return ;;
+        "plan --ranks"|"plan -n")
+            COMPREPLY=()
+            return ;;
         "plan --svg")
+            COMPREPLY=($(compgen -f -- "$cur"))
+            return ;;
+        "plan --trace")
             COMPREPLY=($(compgen -f -- "$cur"))
             return ;;
         "explain --model")
@@ -259,6 +280,9 @@ _gradwright() {
             COMPREPLY=()
             return ;;
         "schedule --memory")
+            COMPREPLY=()
+            return ;;
+        "schedule --places")
             COMPREPLY=()
             return ;;
         "schedule --svg")
@@ -318,6 +342,15 @@ _gradwright() {
         "checkpoint --keep-every")
             COMPREPLY=()
             return ;;
+        "convert --model"|"convert -m")
+            COMPREPLY=()
+            return ;;
+        "convert --world"|"convert -w")
+            COMPREPLY=()
+            return ;;
+        "convert --out"|"convert -o")
+            COMPREPLY=($(compgen -f -- "$cur"))
+            return ;;
         "tokenizer --out"|"tokenizer -o")
             COMPREPLY=($(compgen -f -- "$cur"))
             return ;;
@@ -343,6 +376,9 @@ _gradwright() {
             COMPREPLY=()
             return ;;
         "calibrate --seconds")
+            COMPREPLY=()
+            return ;;
+        "calibrate --ops-seconds")
             COMPREPLY=()
             return ;;
         "bench --ranks"|"bench -n")
@@ -376,7 +412,7 @@ _gradwright() {
     case $command in
         train)
             if [[ $cur == -* ]]; then
-                COMPREPLY=($(compgen -W "--out --ranks --resume --until --set --json --help --quiet --verbose --no-color" -- "$cur"))
+                COMPREPLY=($(compgen -W "--out --ranks --resume --until --supervise --retries --requeue --set --json --help --quiet --verbose --no-color" -- "$cur"))
             else
                 COMPREPLY=($(compgen -f -- "$cur"))
             fi ;;
@@ -388,7 +424,7 @@ _gradwright() {
             fi ;;
         plan)
             if [[ $cur == -* ]]; then
-                COMPREPLY=($(compgen -W "--ranks --set --memory --why --hardware --timeline --svg --all --json --help --quiet --verbose --no-color" -- "$cur"))
+                COMPREPLY=($(compgen -W "--world --set --memory --why --hardware --html --json --search --objective --budget --faults --ranks --timeline --svg --trace --all --help --quiet --verbose --no-color" -- "$cur"))
             else
                 COMPREPLY=($(compgen -f -- "$cur"))
             fi ;;
@@ -400,7 +436,7 @@ _gradwright() {
             fi ;;
         schedule)
             if [[ $cur == -* ]]; then
-                COMPREPLY=($(compgen -W "--ranks --virtual --micro-batches --costs --memory --text --timeline --svg --json --help --quiet --verbose --no-color" -- "$cur"))
+                COMPREPLY=($(compgen -W "--ranks --virtual --micro-batches --costs --memory --places --text --timeline --svg --json --help --quiet --verbose --no-color" -- "$cur"))
             else
                 COMPREPLY=($(compgen -W "gpipe 1f1b interleaved zb-h1 zb-2p zbv dualpipev" -- "$cur"))
             fi ;;
@@ -440,6 +476,12 @@ _gradwright() {
             else
                 COMPREPLY=($(compgen -W "llama gpt2 qwen2 qwen3 mistral mixtral qwen3_moe deepseek" -- "$cur"))
             fi ;;
+        convert)
+            if [[ $cur == -* ]]; then
+                COMPREPLY=($(compgen -W "--model --world --out --strict --set --json --help --quiet --verbose --no-color" -- "$cur"))
+            else
+                COMPREPLY=($(compgen -W "torchtitan megatron deepspeed accelerate" -- "$cur"))
+            fi ;;
         env)
             if [[ $cur == -* ]]; then
                 COMPREPLY=($(compgen -W "--json --help --quiet --verbose --no-color" -- "$cur"))
@@ -454,7 +496,7 @@ _gradwright() {
             fi ;;
         calibrate)
             if [[ $cur == -* ]]; then
-                COMPREPLY=($(compgen -W "--ranks --out --max-size --seconds --help --quiet --verbose --no-color" -- "$cur"))
+                COMPREPLY=($(compgen -W "--ranks --out --max-size --seconds --ops-seconds --help --quiet --verbose --no-color" -- "$cur"))
             else
                 COMPREPLY=()
             fi ;;
@@ -465,7 +507,7 @@ _gradwright() {
                 COMPREPLY=($(compgen -W "collectives" -- "$cur"))
             fi ;;
         '')
-            COMPREPLY=($(compgen -W "train verify plan explain schedule program generate export checkpoint config init env tokenizer calibrate bench --help --quiet --verbose --no-color --version" -- "$cur")) ;;
+            COMPREPLY=($(compgen -W "train verify plan explain schedule program generate export checkpoint config init convert env tokenizer calibrate bench --help --quiet --verbose --no-color --version" -- "$cur")) ;;
     esac
 }
 

@@ -27,7 +27,7 @@ table() {
     echo "CHANGELOG.md share/doc/gradwright/CHANGELOG.md 644"
     echo "docs/third-party.md share/doc/gradwright/third-party.md 644"
     local f
-    for f in examples/*.yaml examples/*.sbatch; do
+    for f in examples/*.yaml examples/*.sbatch examples/schedules/*.txt; do
         [ -f "$f" ] && echo "$f share/doc/gradwright/$f 644"
     done
     return 0
@@ -43,7 +43,8 @@ install)
     ;;
 uninstall)
     table | while read -r _ target _; do rm -f "$root/$target"; done
-    for d in share/doc/gradwright/examples share/doc/gradwright share/gradwright lib/gradwright; do
+    for d in share/doc/gradwright/examples/schedules share/doc/gradwright/examples \
+        share/doc/gradwright share/gradwright lib/gradwright; do
         rmdir "$root/$d" 2>/dev/null || true
     done
     ;;

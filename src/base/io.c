@@ -51,9 +51,7 @@ static const char *hint_for(int err) {
     return NULL;
 }
 
-/* "cannot <verb> '<path>': <reason>". */
-static gw_status io_fail(gw_diags *dg, const char *id, const char *verb, const char *path,
-                         int err) {
+gw_status gw_io_fail(gw_diags *dg, const char *id, const char *verb, const char *path, int err) {
     gw_diag *g = gw_diag_add(dg, GW_ERROR, GW_ERR_IO, id, (gw_where){0}, "cannot %s '%s': %s", verb,
                              path, strerror(err));
     if (hint_for(err)) gw_diag_hint(dg, g, "%s", hint_for(err));
@@ -67,7 +65,7 @@ gw_status gw_fd_write_all(int fd, const void *bytes, int64_t n, const char *what
     while (n > 0) {
         ssize_t k = write(fd, p, (size_t)GW_MIN(n, IO_STEP_BYTES));
         if (k < 0 && errno == EINTR) continue;
-        if (k <= 0) return io_fail(dg, "file-write", "write", what, k < 0 ? errno : ENOSPC);
+        if (k <= 0) return gw_io_fail(dg, "file-write", "write", what, k < 0 ? errno : ENOSPC);
         p += k;
         n -= k;
     }
@@ -81,7 +79,7 @@ gw_status gw_fd_pread_all(int fd, void *bytes, int64_t n, int64_t offset, const 
     while (done < n) {
         ssize_t k = pread(fd, p + done, (size_t)GW_MIN(n - done, IO_STEP_BYTES), offset + done);
         if (k < 0 && errno == EINTR) continue;
-        if (k < 0) return io_fail(dg, "file-read", "read", what, errno);
+        if (k < 0) return gw_io_fail(dg, "file-read", "read", what, errno);
         if (k == 0) {
             struct stat info = {0};
             int64_t size = fstat(fd, &info) == 0 ? (int64_t)info.st_size : offset + done;
@@ -117,22 +115,22 @@ static bool is_own_descriptor(const char *path) {
  * writes to it. */
 static gw_status open_to_read(const char *path, int *fd, struct stat *st, gw_diags *dg) {
     *fd = open_retry(path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
-    if (*fd < 0) return io_fail(dg, "file-open", "open", path, errno);
+    if (*fd < 0) return gw_io_fail(dg, "file-open", "open", path, errno);
     if (fstat(*fd, st) == 0) return GW_OK;
-    gw_status s = io_fail(dg, "file-read", "read", path, errno);
+    gw_status s = gw_io_fail(dg, "file-read", "read", path, errno);
     close(*fd);
     return s;
 }
 
 /* Files, and descriptors that were given, which are then read as they come. */
 static gw_status check_readable(const char *path, int fd, const struct stat *st, gw_diags *dg) {
-    if (S_ISDIR(st->st_mode)) return io_fail(dg, "file-read", "read", path, EISDIR);
+    if (S_ISDIR(st->st_mode)) return gw_io_fail(dg, "file-read", "read", path, EISDIR);
     if (S_ISREG(st->st_mode)) return GW_OK;
     if (!is_own_descriptor(path))
         return GW_FAIL(dg, GW_ERR_IO, "file-read", "cannot read '%s': not a regular file", path);
     int flags = fcntl(fd, F_GETFL);
     if (flags < 0 || fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) != 0)
-        return io_fail(dg, "file-read", "read", path, errno);
+        return gw_io_fail(dg, "file-read", "read", path, errno);
     return GW_OK;
 }
 
@@ -151,7 +149,7 @@ static gw_status read_to_end(int fd, const char *path, int64_t max_bytes, gw_str
         size_t room = out->cap - out->len - 1;
         ssize_t k = read(fd, out->data + out->len, GW_MIN(room, (size_t)IO_STEP_BYTES));
         if (k < 0 && errno == EINTR) continue;
-        if (k < 0) return io_fail(dg, "file-read", "read", path, errno);
+        if (k < 0) return gw_io_fail(dg, "file-read", "read", path, errno);
         out->len += (size_t)k;
         out->data[out->len] = 0;
         if (k == 0) return GW_OK;
@@ -191,7 +189,7 @@ gw_status gw_map_open(gw_mapping *m, const char *path, gw_diags *dg) {
     } else if (st.st_size > 0) {
         void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (p == MAP_FAILED)
-            s = io_fail(dg, "file-map", "map", path, errno);
+            s = gw_io_fail(dg, "file-map", "map", path, errno);
         else
             *m = (gw_mapping){p, st.st_size};
     }
@@ -233,8 +231,8 @@ static int create_beside(gw_arena *a, const char *path, char **name) {
 static gw_status fill_and_close(int fd, const void *bytes, int64_t n, const char *path,
                                 gw_diags *dg) {
     gw_status s = gw_fd_write_all(fd, bytes, n, path, dg);
-    if (s == GW_OK && fsync(fd) != 0) s = io_fail(dg, "file-write", "sync", path, errno);
-    if (close(fd) != 0 && s == GW_OK) s = io_fail(dg, "file-write", "write", path, errno);
+    if (s == GW_OK && fsync(fd) != 0) s = gw_io_fail(dg, "file-write", "sync", path, errno);
+    if (close(fd) != 0 && s == GW_OK) s = gw_io_fail(dg, "file-write", "write", path, errno);
     return s;
 }
 
@@ -244,12 +242,12 @@ gw_status gw_file_write_atomic(const char *path, const void *bytes, int64_t n, g
     gw_status s;
     int fd = create_beside(&a, path, &tmp);
     if (fd < 0) {
-        s = io_fail(dg, "file-create", "create", path, errno);
+        s = gw_io_fail(dg, "file-create", "create", path, errno);
         goto done;
     }
     s = fill_and_close(fd, bytes, n, path, dg);
     if (s == GW_OK && rename(tmp, path) != 0)
-        s = io_fail(dg, "file-rename", "replace", path, errno);
+        s = gw_io_fail(dg, "file-rename", "replace", path, errno);
     if (s != GW_OK)
         unlink(tmp);
     else
@@ -265,7 +263,7 @@ static gw_status make_one(const char *path, gw_diags *dg) {
     if (mkdir(path, 0777) == 0) return GW_OK;
     int err = errno;
     if (gw_path_is_dir(path)) return GW_OK;
-    return io_fail(dg, "dir-make", "make directory", path, err == EEXIST ? ENOTDIR : err);
+    return gw_io_fail(dg, "dir-make", "make directory", path, err == EEXIST ? ENOTDIR : err);
 }
 
 gw_status gw_dir_make(const char *path, gw_diags *dg) {
@@ -285,11 +283,11 @@ gw_status gw_dir_make(const char *path, gw_diags *dg) {
 
 gw_status gw_dir_sync(const char *path, gw_diags *dg) {
     int fd = open_retry(path, O_RDONLY | O_DIRECTORY, 0);
-    if (fd < 0) return io_fail(dg, "file-open", "open", path, errno);
+    if (fd < 0) return gw_io_fail(dg, "file-open", "open", path, errno);
     gw_status s = GW_OK;
     /* Some file systems cannot sync a directory and need not. */
     if (fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP)
-        s = io_fail(dg, "file-write", "sync", path, errno);
+        s = gw_io_fail(dg, "file-write", "sync", path, errno);
     close(fd);
     return s;
 }

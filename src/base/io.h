@@ -22,6 +22,8 @@ GW_WARN_UNUSED gw_status gw_file_read(const char *path, int64_t max_bytes, gw_st
 /* Writes to a temporary name beside, syncs, renames, syncs the directory. */
 GW_WARN_UNUSED gw_status gw_file_write_atomic(const char *path, const void *bytes, int64_t n,
                                               gw_diags *dg);
+/* "cannot VERB 'PATH': REASON" for an errno, with what a person can do about it; GW_ERR_IO. */
+gw_status gw_io_fail(gw_diags *dg, const char *id, const char *verb, const char *path, int err);
 /* mkdir -p. */
 GW_WARN_UNUSED gw_status gw_dir_make(const char *path, gw_diags *dg);
 GW_WARN_UNUSED gw_status gw_dir_sync(const char *path, gw_diags *dg);

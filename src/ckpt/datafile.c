@@ -319,7 +319,7 @@ gw_status gw_ckpt_reader_open(gw_ckpt_reader **out, const char *dir, const gw_ck
                               int64_t step, gw_diags *dg) {
     gw_ckpt_reader *r = gw_mem_zalloc(sizeof *r);
     r->path = gw_path_join(&r->mem, dir, f->name);
-    r->fd = open(r->path, O_RDONLY | O_CLOEXEC);
+    r->fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe has no writer to wait for */
     gw_status st = r->fd >= 0 ? prove(r, f, step, dg)
                               : GW_FAIL(dg, GW_ERR_IO, "file-open", "cannot open '%s': %s", r->path,
                                         strerror(errno));

@@ -85,6 +85,11 @@ gw_status gw_checkpoint_list(const char *run_dir, gw_arena *a, gw_ckpt_list *out
 
 static gw_status remove_one(const char *path, gw_arena *mem, gw_diags *dg) {
     gw_ckpt_manifest *m = NULL;
+    struct stat link;
+    if (lstat(path, &link) == 0 && S_ISLNK(link.st_mode)) {
+        gw_log_warn("%s is a link and stays: what it leads to was not put there by this run", path);
+        return GW_OK;
+    }
     GW_TRY(gw_checkpoint_read(path, mem, &m, dg));
     const char *manifest = gw_path_join(mem, path, "manifest.json");
     if (unlink(manifest) != 0)
@@ -117,8 +122,9 @@ static bool is_ours(const char *file) {
 /* Removes a torn folder in which nothing but ours stands. A failure is no harm: it stays. */
 static void remove_torn(const char *path, gw_arena *mem) {
     GW_VEC(const char *) files = {0};
-    bool only_ours = true;
-    DIR *d = opendir(path);
+    struct stat link;
+    bool only_ours = lstat(path, &link) == 0 && S_ISDIR(link.st_mode);
+    DIR *d = only_ours ? opendir(path) : NULL;
     if (!d) return;
     for (struct dirent *e; (e = readdir(d)) != NULL;) {
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;

@@ -41,17 +41,20 @@ struct gw_ckpt_stage {
     pthread_cond_t change;
     pthread_t thread;
     bool running, stop;
-    atomic_bool done;
+    atomic_bool done, hurry; /* the rank only waits: no rate holds any more */
     gw_status st;
     gw_ckpt_file file;
     gw_diags diags;
 };
 
-static void sleep_until(int64_t ns) {
-    int64_t left = ns - gw_clock_ns();
-    if (left <= 0) return;
-    struct timespec t = {.tv_sec = left / 1000000000, .tv_nsec = left % 1000000000};
-    nanosleep(&t, NULL);
+/* In short naps, so that who is in a hurry is heard. */
+static void sleep_until(const gw_ckpt_stage *s, int64_t ns) {
+    for (int64_t left = ns - gw_clock_ns();
+         left > 0 && !atomic_load_explicit(&s->hurry, memory_order_relaxed);
+         left = ns - gw_clock_ns()) {
+        struct timespec t = {.tv_nsec = GW_MIN(left, INT64_C(20000000))};
+        nanosleep(&t, NULL);
+    }
 }
 
 /* Waits for block s->went; false when the save is to stop. */
@@ -80,7 +83,7 @@ static gw_status write_blocks(gw_ckpt_stage *s) {
         bytes += s->blocks[i].bytes;
         release_block(s);
         if (s->bytes_per_s > 0)
-            sleep_until(start + (int64_t)((double)bytes * 1e9 / (double)s->bytes_per_s));
+            sleep_until(s, start + (int64_t)((double)bytes * 1e9 / (double)s->bytes_per_s));
     }
     gw_status st = gw_ckpt_writer_finish(s->w, &s->file, &s->diags);
     s->write_ns = start ? gw_clock_ns() - start : 0;
@@ -164,6 +167,7 @@ bool gw_ckpt_stage_done(const gw_ckpt_stage *s) {
 }
 
 gw_status gw_ckpt_stage_join(gw_ckpt_stage *s, gw_ckpt_file *file, double *write_s, gw_diags *dg) {
+    atomic_store_explicit(&s->hurry, true, memory_order_relaxed);
     if (s->running) pthread_join(s->thread, NULL);
     s->running = false;
     gw_diags_take(dg, &s->diags);

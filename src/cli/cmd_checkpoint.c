@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/io.h"   /* gw_path_is_dir, gw_path_join */
+#include "base/log.h"  /* gw_log_warn */
 #include "base/str.h"  /* gw_fmt_bytes */
 #include "base/term.h" /* gw_table */
 #include "ckpt/checkpoint.h"
@@ -32,6 +33,11 @@ static const char *state_text(gw_ckpt_state s) {
     return s == GW_CKPT_COMPLETE ? "complete" : s == GW_CKPT_TORN ? "torn" : "damaged";
 }
 
+/* verify of a run whose newest checkpoint is damaged is no success. */
+static void passed_over(gw_cli *cli) {
+    if (strcmp(cli->args[0], "verify") == 0) cli->exit_code = 1;
+}
+
 static gw_status pick(gw_cli *cli, const char *run, const char **path) {
     gw_ckpt_list list;
     int64_t step = gw_cli_int(cli, "step", -1);
@@ -44,9 +50,18 @@ static gw_status pick(gw_cli *cli, const char *run, const char **path) {
                   : f->state == GW_CKPT_COMPLETE && (!best || f->number > best->number))
             best = f;
     }
+    for (int i = 0; i < list.n && best && !given; i++)
+        if (list.items[i].state == GW_CKPT_DAMAGED && list.items[i].step > best->step) {
+            gw_log_warn("%s is damaged and passed over: %s", list.items[i].path, list.items[i].why);
+            passed_over(cli);
+        }
     if (!best && given)
         return GW_FAIL(cli->diags, GW_ERR_IO, "checkpoint-none",
                        "'%s' has no checkpoint of step %" PRId64, run, step);
+    for (int i = 0; i < list.n && !best; i++)
+        if (list.items[i].state == GW_CKPT_DAMAGED)
+            (void)!GW_FAIL(cli->diags, GW_ERR_FORMAT, "checkpoint-manifest", "%s",
+                           list.items[i].why);
     if (!best)
         return GW_FAIL(cli->diags, GW_ERR_IO, "checkpoint-none",
                        "'%s' has no complete checkpoint (%d in all)", run, list.n);
@@ -229,10 +244,14 @@ static gw_status run_verify(gw_cli *cli) {
     GW_TRY(read_one(cli, cli->args[1], &m));
     gw_status st = gw_checkpoint_verify(m, &faults, cli->diags);
     gw_fmt_bytes(bytes, data_bytes(m));
-    if (gw_cli_flag(cli, "json"))
-        fprintf(cli->out, "{\"path\": \"%s\", \"bytes\": %" PRId64 ", \"faults\": %" PRId64 "}\n",
-                m->path, data_bytes(m), faults);
-    else if (st == GW_OK && !cli->quiet)
+    if (gw_cli_flag(cli, "json")) {
+        json_t *o = json_pack("{s:s*, s:I, s:I}", "path", m->path, "bytes",
+                              (json_int_t)data_bytes(m), "faults", (json_int_t)faults);
+        json_dumpf(o, cli->out, JSON_PRESERVE_ORDER);
+        fputc('\n', cli->out);
+        json_decref(o);
+    }
+    if (st == GW_OK && !cli->quiet && !gw_cli_flag(cli, "json"))
         fprintf(cli->out, "%s: whole, %s in %d file%s\n", m->path, bytes, m->nfiles,
                 m->nfiles == 1 ? "" : "s");
     return st;

@@ -13,7 +13,8 @@
 #include <math.h>     /* isnan */
 #include <string.h>
 
-#include "base/io.h"       /* gw_path_exists, gw_file_write_atomic */
+#include "base/io.h"       /* gw_path_exists */
+#include "base/output.h"   /* gw_output_write */
 #include "base/str.h"      /* gw_str, gw_parse_f64 */
 #include "base/term.h"     /* gw_table, gw_term_width */
 #include "cli/command.h"   /* gw_command */
@@ -26,14 +27,16 @@ static const gw_option options[] = {
     {"micro-batches", 'm', "M", "micro-batches of a step", GW_OPT_INT, NULL},
     {"costs", 0, "F,I,W,SEND", "times of a stage's halves and of a message; 1,1,1,0", GW_OPT_STRING,
      NULL},
-    {"memory", 0, "X", "for those that search: micro-batches a rank may hold", GW_OPT_DOUBLE, NULL},
+    {"memory", 0, "X", "for searches: micro-batches a rank holds; 0: as named", GW_OPT_DOUBLE,
+     NULL},
+    {"places", 0, "N", "messages under way between two stages, each way; 2", GW_OPT_INT, NULL},
     {"text", 't', NULL, "print the schedule itself, to be edited and loaded", GW_OPT_FLAG, NULL},
     {"timeline", 0, NULL, "draw it", GW_OPT_FLAG, NULL},
     {"svg", 0, "FILE", "draw it as a picture", GW_OPT_STRING, NULL},
     GW_OPTION_JSON,
 };
 
-enum { PLACES = 2 };
+enum { PLACES = 2 }; /* as layout.message_places */
 
 /* A schedule with what it costs and what it comes to. */
 typedef struct figures {
@@ -41,6 +44,7 @@ typedef struct figures {
     const gw_sched_kind *kind; /* NULL: from a file */
     gw_sched_request request;
     double cost[4]; /* forward, input, weight, message; of each stage */
+    int places;
     gw_sched_times times;
     double formula; /* idle time / computing time, or NAN */
     gw_arena *a;
@@ -60,8 +64,11 @@ static gw_status read_costs(gw_cli *cli, double cost[4]) {
         if (!*p) break;
         p++;
     }
-    bool whole = n >= 2 && !*p && cost[0] + cost[1] + cost[2] > 0;
-    if (whole) return GW_OK;
+    bool whole = n >= 2 && !*p;
+    if (whole && cost[0] + cost[1] + cost[2] > 0) return GW_OK;
+    if (whole)
+        return gw_cli_usage_error(cli, "--costs is '%s': forward, input or weight must take time",
+                                  text);
     return gw_cli_usage_error(cli,
                               "--costs is '%s'; write forward,input,weight or "
                               "forward,input,weight,message, numbers of at least 0: 1,1,1,0.1",
@@ -115,15 +122,17 @@ static gw_status make(gw_cli *cli, figures *f, const char *name) {
                                   "%s is made for a number of ranks and of micro-batches: "
                                   "--ranks 4 --micro-batches 8",
                                   name);
-    if (gw_cli_given(cli, "memory") && !(memory > 0))
-        return gw_cli_usage_error(cli, "--memory takes a number above 0");
+    if (gw_cli_given(cli, "memory") && !(memory >= 0))
+        return gw_cli_usage_error(cli, "--memory takes a number from 1, or 0: what the schedule "
+                                       "is named for");
     if (f->kind && gw_cli_given(cli, "memory") && !f->kind->searches)
         return gw_cli_usage_error(cli, "%s is one fixed order: --memory is for those that search",
                                   name);
     f->request = (gw_sched_request){.ranks = (int)ranks,
                                     .virtual_stages = (int)v,
                                     .micro_batches = (int32_t)m,
-                                    .memory = memory};
+                                    .memory = memory,
+                                    .places = f->places};
     if (f->kind) f->request = gw_sched_filled(f->kind, &f->request);
     int64_t stages = (int64_t)f->request.ranks * f->request.virtual_stages;
     gw_sched_costs c = costs_of(f, (int)GW_MIN(stages, (int64_t)GW_SCHED_MAX_STAGES));
@@ -136,9 +145,12 @@ static gw_status make(gw_cli *cli, figures *f, const char *name) {
 static gw_status find_figures(gw_cli *cli, figures *f, const char *name) {
     *f = (figures){.a = cli->arena, .formula = (double)NAN};
     GW_TRY(read_costs(cli, f->cost));
+    int64_t places = PLACES;
+    if (gw_cli_given(cli, "places")) GW_TRY(count(cli, "places", GW_SCHED_MAX_MICRO, &places));
+    f->places = (int)places;
     GW_TRY(is_file(name) ? read_file(cli, f, name) : make(cli, f, name));
     gw_sched_costs c = costs_of(f, f->s.stages);
-    gw_sched_time(&f->s, &c, PLACES, f->a, &f->times);
+    gw_sched_time(&f->s, &c, f->places, f->a, &f->times);
     if (f->kind && f->cost[3] <= 0)
         f->formula =
             gw_sched_formula(f->kind->name, &f->request, f->cost[0], f->cost[1], f->cost[2]);
@@ -201,9 +213,8 @@ static void print_ranks(const figures *f, FILE *out) {
     gw_table_print(table, out, "");
     gw_table_free(table);
     fprintf(out,
-            "held: pairs of a stage and a micro-batch between forward and the last backward; "
-            "activations in\nthose of one micro-batch of one stage, of which half stays from I "
-            "to W\n");
+            GW_SCHED_HELD "\nactivations in those of one micro-batch of one stage, of which half "
+                          "stays from I to W\n");
 }
 
 static void print_figures(const figures *f, FILE *out) {
@@ -292,8 +303,8 @@ static gw_status draw(gw_cli *cli, const figures *f) {
     }
     gw_str svg = {0};
     gw_timeline_svg(&t, &svg);
-    gw_status st = gw_file_write_atomic(path, svg.data, (int64_t)svg.len, cli->diags);
-    if (st == GW_OK && !cli->quiet) fprintf(cli->out, "%s\n", path);
+    gw_status st = gw_output_write(path, cli->out, svg.data, (int64_t)svg.len, cli->diags);
+    if (st == GW_OK && !cli->quiet && !gw_output_is_standard(path)) fprintf(cli->out, "%s\n", path);
     gw_str_release(&svg);
     return st;
 }

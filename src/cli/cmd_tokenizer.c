@@ -13,6 +13,7 @@
 #include "base/io.h"        /* gw_file_read */
 #include "base/log.h"       /* gw_log_warn */
 #include "base/map.h"       /* gw_vec_push */
+#include "base/output.h"    /* gw_output_write */
 #include "base/str.h"       /* gw_str, gw_fmt_count */
 #include "base/term.h"      /* gw_table */
 #include "cli/command.h"    /* gw_command */
@@ -62,10 +63,12 @@ static gw_status run_train(gw_cli *cli, int n, const char *const *paths) {
     gw_bpe_train_report r;
     gw_str json = {0};
     gw_status st = gw_bpe_train(paths, n, &o, &json, &r, cli->diags);
-    if (st == GW_OK) st = gw_file_write_atomic(out, gw_str_c(&json), (int64_t)json.len, cli->diags);
+    if (st == GW_OK)
+        st = gw_output_write(out, cli->out, gw_str_c(&json), (int64_t)json.len, cli->diags);
     gw_str_release(&json);
     if (st != GW_OK) return st;
-    if (gw_cli_flag(cli, "json")) {
+    bool standard = gw_output_is_standard(out);
+    if (gw_cli_flag(cli, "json") && !standard) {
         fprintf(cli->out,
                 "{\"vocab_size\": %d, \"merges\": %d, \"words\": %lld, \"distinct_words\": %lld, "
                 "\"text_bytes\": %lld}\n",
@@ -74,7 +77,7 @@ static gw_status run_train(gw_cli *cli, int n, const char *const *paths) {
         return GW_OK;
     }
     char bytes[32], words[32];
-    if (!cli->quiet)
+    if (!cli->quiet && !standard)
         fprintf(cli->out, "%s: %d tokens, from %s of text with %s distinct words, in %.2f s\n", out,
                 (int)r.vocab_size, gw_fmt_bytes(bytes, r.text_bytes),
                 gw_fmt_count(words, r.distinct_words), seconds_since(start));
@@ -195,7 +198,7 @@ static void print_text_json(const gw_cli *cli, const gw_str *text) {
 
 static gw_status put_text(gw_cli *cli, const gw_str *text) {
     const char *out = gw_cli_string(cli, "out", NULL);
-    if (out) return gw_file_write_atomic(out, text->data, (int64_t)text->len, cli->diags);
+    if (out) return gw_output_write(out, cli->out, text->data, (int64_t)text->len, cli->diags);
     if (gw_cli_flag(cli, "json"))
         print_text_json(cli, text);
     else

@@ -74,6 +74,8 @@ typedef struct gw_command {
     const char *description; /* may hold newlines; each line <= 80 columns */
     const gw_option *options;
     int noptions;
+    int named; /* so many of them, the last, are only named by --help; the manual says what they do
+                */
     int min_args, max_args; /* positional arguments; max_args < 0: any number */
     gw_complete completes;
     const char *words;   /* space-separated, for GW_COMPLETE_WORDS; else NULL */

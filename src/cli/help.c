@@ -2,7 +2,8 @@
 // The help texts: of the program, and of each command from its descriptor.
 //
 // A help text is read on a terminal of 24 lines and 80 columns without scrolling; that it fits is a
-// test, so a command whose options do not fit must say less of each.
+// test, so a command whose options do not fit must say less of each, or only name the last of them
+// and leave what they do to the manual.
 #include <string.h> /* strlen */
 
 #include "cli/command.h" /* gw_command */
@@ -22,9 +23,29 @@ static void print_option(FILE *out, const gw_option *o, int width) {
     fprintf(out, "%-*s  %s\n", width, left, o->help);
 }
 
+/* "also: -n, --ranks N; --faults KEY=X[,..]; ..", as many lines as it takes. */
+static void print_named(FILE *out, const gw_command *c) {
+    enum { WIDTH = 80 };
+    int column = 0;
+    for (int i = c->noptions - c->named; i < c->noptions; i++) {
+        char left[80];
+        bool last = i + 1 == c->noptions;
+        gw_option_spell(&c->options[i], left, sizeof left);
+        const char *text = left + strspn(left, " ");
+        int n = (int)strlen(text) + (last ? 18 : 1);
+        if (column > 0 && column + 1 + n > WIDTH) {
+            fprintf(out, "\n");
+            column = 0;
+        }
+        if (column == 0) column = fprintf(out, i == c->noptions - c->named ? "  also:" : "       ");
+        column += fprintf(out, " %s%s", text, last ? " (man gradwright)" : ";");
+    }
+    fprintf(out, "\n");
+}
+
 static int option_width(const gw_command *c) {
     int width = 0;
-    for (int i = 0; i < c->noptions; i++) {
+    for (int i = 0; i < c->noptions - c->named; i++) {
         char left[80];
         int n = gw_option_spell(&c->options[i], left, sizeof left);
         width = n > width ? n : width;
@@ -48,7 +69,8 @@ void gw_command_print_help(const gw_command *c, FILE *out) {
     if (*c->description) fprintf(out, "\n%s\n", c->description);
     fprintf(out, "\noptions:\n");
     int width = option_width(c);
-    for (int i = 0; i < c->noptions; i++) print_option(out, &c->options[i], width);
+    for (int i = 0; i < c->noptions - c->named; i++) print_option(out, &c->options[i], width);
+    if (c->named > 0) print_named(out, c);
     fprintf(out, "%-*s  this text; also --quiet, --verbose, --no-color\n", width, "  -h, --help");
     fprintf(out, "\nexample:\n");
     print_indented(out, c->example);

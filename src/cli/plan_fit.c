@@ -3,11 +3,13 @@
 //
 // Changes are tried in the order of what they cost the person: fewer batches prepared ahead (next
 // to nothing; known without compiling, and tried again beside every other change that falls short
-// by no more than them), recomputation (time), smaller micro-batches with as many more of them (the
-// same step, a little slower), both, shorter sequences (another training), fewer bytes a number
-// (another rounding), all together. The first that fits is the answer; what was tried before it
-// shows why nothing less would do. The total is that of the ledger, so a change that is said to fit
-// does.
+// by no more than them), of data-parallel ranks optimizer states and gradients cut over them (the
+// same bytes on the wire), recomputation (time), parameters cut over them (half as many bytes more
+// on the wire, or many times that with several micro-batches), smaller micro-batches with as many
+// more of them (the same step, a little slower), both, shorter sequences (another training), fewer
+// bytes a number (another rounding), all together. The first that fits is the answer; what was
+// tried before it shows why nothing less would do. The total is that of the ledger, so a change
+// that is said to fit does.
 //
 // No change takes parameters, master copy, moments and the batch of the step away. Where they alone
 // exceed the memory the compilation is left out, so that the question is answered at once for a
@@ -26,7 +28,7 @@
 /* A run as far as changes reach. */
 typedef struct variant {
     gw_recompute_kind recompute;
-    int64_t micro, accumulate, seq, prefetch;
+    int64_t micro, accumulate, seq, prefetch, zero;
     gw_dtype compute, gradients, master, moments;
 } variant;
 
@@ -38,6 +40,7 @@ static variant variant_of(const gw_setup *s) {
                      .accumulate = s->rf->train.accumulate,
                      .seq = s->rf->train.seq_len,
                      .prefetch = of_images(s) ? 0 : s->rf->data.prefetch_steps,
+                     .zero = s->rf->layout.zero,
                      .compute = s->train.compute,
                      .gradients = s->train.gradients,
                      .master = s->train.master,
@@ -52,6 +55,7 @@ static void describe(const variant *a, const variant *v, char *out, size_t n) {
     gw_str s = {0};
     if (v->prefetch != a->prefetch)
         gw_str_printf(&s, "data.prefetch_steps=%lld ", (long long)v->prefetch);
+    if (v->zero != a->zero) gw_str_printf(&s, "layout.zero=%lld ", (long long)v->zero);
     if (v->recompute != a->recompute)
         gw_str_printf(&s, "recompute.policy=%s ", policy_name(v->recompute));
     if (v->micro != a->micro)
@@ -67,12 +71,15 @@ static void describe(const variant *a, const variant *v, char *out, size_t n) {
     gw_str_release(&s);
 }
 
-/* Parameters and states of the variant. */
+/* Parameters and states of the variant, on one rank: never more than they will be. */
 static int64_t persistent_bytes(const gw_ledger *l, const variant *v) {
     int64_t master = gw_dtype_bits(v->master) / 8, moment = gw_dtype_bits(v->moments) / 8;
     int64_t sum = 0;
-    for (int i = 0; i < l->nkinds; i++)
-        sum += l->kinds[i].params * (master + moment * l->kinds[i].nstates);
+    for (int i = 0; i < l->nkinds; i++) {
+        const gw_ledger_kind *k = &l->kinds[i];
+        int64_t over = v->zero > 0 ? GW_MAX(l->dp, k->optimizer_over) : k->optimizer_over;
+        sum += k->params * (master + moment * k->nstates) / (k->cut * over);
+    }
     return sum;
 }
 
@@ -87,13 +94,28 @@ static bool reschedule(gw_setup *s, const gw_runfile *rf, gw_schedule *made, gw_
     return ok;
 }
 
-/* *total stays 0 where the pipeline has no schedule for it. */
-static gw_status compile(const gw_setup *s, const variant *v, int64_t *total, gw_diags *dg) {
-    gw_setup changed = *s;
+/* The same run with state cut over more ranks: its layout is read anew. False: refused. */
+static bool set_up_again(const gw_setup *s, gw_runfile *rf, gw_setup *out) {
+    gw_diags unsaid;
+    gw_diags_init(&unsaid);
+    bool ok = gw_setup_init(out, rf, false, &unsaid) == GW_OK;
+    if (ok && gw_setup_ranks(out, NULL, &unsaid) != GW_OK) {
+        gw_setup_release(out);
+        ok = false;
+    }
+    gw_diags_release(&unsaid);
+    if (!ok) return false;
+    out->train.workspace = out->forward.workspace = s->train.workspace;
+    out->train.workspace_user = out->forward.workspace_user = s->train.workspace_user;
+    return true;
+}
+
+/* `changed` with all of v but what is cut: *total stays 0 where the pipeline has no schedule. */
+static gw_status compile_changed(gw_setup changed, const gw_runfile *as, const variant *v,
+                                 int64_t *total, gw_diags *dg) {
     gw_schedule made;
     gw_arena mem = {0};
-    *total = 0;
-    gw_runfile rf = *s->rf;
+    gw_runfile rf = *as;
     changed.rf = &rf;
     rf.train.micro_batch = v->micro;
     rf.train.accumulate = v->accumulate;
@@ -118,6 +140,19 @@ static gw_status compile(const gw_setup *s, const variant *v, int64_t *total, gw
         }
     }
     gw_arena_release(&mem);
+    return st;
+}
+
+/* *total stays 0 where the layout or the schedule is refused. */
+static gw_status compile(const gw_setup *s, const variant *v, int64_t *total, gw_diags *dg) {
+    gw_runfile rf = *s->rf;
+    gw_setup again;
+    *total = 0;
+    rf.layout.zero = v->zero;
+    if (v->zero == s->rf->layout.zero) return compile_changed(*s, &rf, v, total, dg);
+    if (!set_up_again(s, &rf, &again)) return GW_OK;
+    gw_status st = compile_changed(again, &rf, v, total, dg);
+    gw_setup_release(&again);
     return st;
 }
 
@@ -186,6 +221,16 @@ static gw_status attempt(search *q, const variant *v) {
     return GW_OK;
 }
 
+/* Up to `most`, from what it is. The last that was tried stays in *v. */
+static gw_status try_zero(search *q, variant *v, int64_t most) {
+    if (q->s->rf->layout.dp < 2) return GW_OK;
+    while (v->zero < most && !q->found) {
+        v->zero++;
+        GW_TRY(attempt(q, v));
+    }
+    return GW_OK;
+}
+
 static gw_status try_recompute(search *q, variant v) {
     if (v.recompute == GW_RECOMPUTE_NONE && !of_images(q->s)) { /* attention */
         v.recompute = GW_RECOMPUTE_SELECTIVE;
@@ -234,11 +279,12 @@ static gw_status try_length(search *q, variant v) {
     return GW_OK;
 }
 
-/* The answer without what it turns out not to need: recomputation, then the smaller micro-batch,
- * then the length. */
+/* The answer without what it turns out not to need: cut state, recomputation, then the smaller
+ * micro-batch, then the length. */
 static gw_status simplify(search *q) {
-    for (int part = 0; q->found && part < 3; part++) {
+    for (int part = -1; q->found && part < 3; part++) {
         variant v = q->answer;
+        if (part == -1) v.zero = q->as_it_is.zero;
         if (part == 0) v.recompute = q->as_it_is.recompute;
         if (part == 1) v.micro = q->as_it_is.micro, v.accumulate = q->as_it_is.accumulate;
         if (part == 2) v.seq = q->as_it_is.seq;
@@ -282,6 +328,9 @@ gw_status gw_fit_find(gw_fit *f, const gw_setup *s, const gw_ledger *l, int64_t 
     search q = {.f = f, .s = s, .l = l, .as_it_is = variant_of(s), .dg = dg};
     variant v = q.as_it_is;
     drop_ahead(&q, &v, l->total_bytes);
+    GW_TRY(try_zero(&q, &v, 2));
+    GW_TRY(try_recompute(&q, v));
+    GW_TRY(try_zero(&q, &v, 3));
     GW_TRY(try_recompute(&q, v));
     GW_TRY(try_micro_batch(&q, v));
     v.recompute = GW_RECOMPUTE_FULL;

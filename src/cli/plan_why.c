@@ -6,6 +6,8 @@
 // keys as they are, until one fits; a degree that the layout refuses is said to be refused.
 #include "cli/plan_why.h"
 
+#include "cli/plan_sim.h" /* gw_cli_machine */
+
 #include <string.h>
 
 #include "base/str.h"  /* gw_fmt_bytes */
@@ -34,13 +36,6 @@ static gw_block_layout layout_of(const gw_runfile *rf) {
                              .sequence_parallel = l->tp > 1 && l->sequence_parallel,
                              .cp_mode = (gw_cp_mode)l->cp_mode,
                              .cp_ulysses = (int)l->cp_ulysses};
-}
-
-static gw_status read_hardware(gw_cli *cli, gw_hardware *hw, const gw_hardware **stated) {
-    *stated = NULL;
-    if (!gw_cli_given(cli, "hardware")) return GW_OK;
-    *stated = hw;
-    return gw_hardware_parse(gw_cli_string(cli, "hardware", ""), hw, cli->diags);
 }
 
 static gw_status want_language(gw_cli *cli, const gw_target *t) {
@@ -129,7 +124,7 @@ static json_t *fit_json(const gw_target *t, int64_t memory) {
 
 /* Prints, or, out not NULL, adds to the JSON object *out. */
 static gw_status tensor(gw_cli *cli, const gw_target *t, const gw_block_input *in,
-                        const gw_hardware *hw, json_t **out) {
+                        const gw_machine_spec *hw, json_t **out) {
     gw_why_tp *w = gw_arena_new(cli->arena, gw_why_tp, 1);
     GW_TRY(gw_why_tp_init(w, in, hw, t->rf.layout.tp, cli->diags));
     if (out)
@@ -140,7 +135,7 @@ static gw_status tensor(gw_cli *cli, const gw_target *t, const gw_block_input *i
 }
 
 static gw_status context(gw_cli *cli, const gw_target *t, const gw_block_input *in,
-                         const gw_hardware *hw, json_t **out) {
+                         const gw_machine_spec *hw, json_t **out) {
     gw_why_cp *w = gw_arena_new(cli->arena, gw_why_cp, 1);
     gw_block_layout run = layout_of(&t->rf);
     int64_t memory = gw_cli_int(cli, "memory", 0);
@@ -156,10 +151,11 @@ static gw_status context(gw_cli *cli, const gw_target *t, const gw_block_input *
 }
 
 static gw_status explain(gw_cli *cli, const gw_target *t, const char *topic, json_t **out) {
-    gw_hardware hw;
-    const gw_hardware *stated;
+    gw_machine_spec m = {0};
+    bool given;
     GW_TRY(want_language(cli, t));
-    GW_TRY(read_hardware(cli, &hw, &stated));
+    GW_TRY(gw_cli_machine(cli, &m, &given));
+    const gw_machine_spec *stated = given ? &m : NULL;
     gw_block_input in = input_of(t, cli->arena);
     return strcmp(topic, "tp") == 0 ? tensor(cli, t, &in, stated, out)
                                     : context(cli, t, &in, stated, out);

@@ -71,7 +71,7 @@ static gw_status assume(gw_cli *cli, const char *key, const char *spec, int64_t 
         gw_str_printf(&text, "\ntrain:\n  seq_len: %lld", (long long)GW_MIN(positions, LONGEST));
     gw_str_add(&text, "\nprecision:\n  compute: bf16\n");
     const char *const *sets = NULL;
-    int nsets = gw_cli_list(cli, "set", &sets);
+    int nsets = gw_cli_sets(cli, &sets);
     char *name = gw_arena_printf(cli->arena, "the run assumed of %s", spec);
     gw_status st = gw_runfile_parse_for(rf, name, gw_str_c(&text), (int64_t)text.len, sets, nsets,
                                         gw_cli_known_ranks(cli), cli->diags);
@@ -114,8 +114,8 @@ static const char *name_of(const gw_target *t, const char *spec) {
 gw_status gw_target_init(gw_target *t, gw_cli *cli, const char *spec) {
     int ranks = 0;
     memset(t, 0, sizeof *t);
-    GW_TRY(gw_cli_ranks(cli, &ranks));
-    gw_status st = load(t, cli, spec);
+    gw_status asked = gw_cli_ranks(cli, &ranks), st = load(t, cli, spec);
+    if (st == GW_OK) st = asked; /* what the run file has to say is said too */
     if (st == GW_OK && ranks > 0) st = gw_runfile_set_ranks(&t->rf, ranks, cli->diags);
     if (st == GW_OK) st = gw_setup_init(&t->setup, &t->rf, false, cli->diags);
     if (st != GW_OK) {
@@ -167,8 +167,8 @@ void gw_target_describe(const gw_target *t, gw_str *out) {
                   gw_runfile_word(rf, "optimizer.name"), gw_runfile_word(rf, "recompute.policy"));
 }
 
-/* The ledger of s->stage_rank. */
-static gw_status rank_ledger(const gw_setup *s, const gw_ledger *first, gw_ledger *l,
+/* The ledger of s->stage_rank, and the program that it is of. */
+static gw_status rank_ledger(const gw_setup *s, const gw_ledger *first, gw_ledger *l, gw_graph *out,
                              gw_compile_report *report, gw_diags *dg) {
     gw_graph step, valid;
     const gw_runfile *rf = s->rf;
@@ -196,7 +196,7 @@ static gw_status rank_ledger(const gw_setup *s, const gw_ledger *first, gw_ledge
         .first = first,
         .fixed = {.data_bytes = images ? images : gw_loader_bytes_for(rf->train.seq_len, &ring)}};
     gw_ledger_init(l, &in);
-    gw_graph_release(&step);
+    *out = step;
     if (validates) gw_graph_release(&valid);
     return GW_OK;
 }
@@ -206,17 +206,21 @@ static gw_status read_ranks(gw_planned *p, const gw_setup *s, gw_compile_report 
     gw_setup one = *s;
     for (int r = 0; r < (s->schedule ? s->schedule->ranks : 1); r++) {
         one.stage_rank = r;
-        GW_TRY(rank_ledger(&one, r ? &p->ranks[0] : NULL, &p->ranks[r], report, dg));
+        GW_TRY(
+            rank_ledger(&one, r ? &p->ranks[0] : NULL, &p->ranks[r], &p->programs[r], report, dg));
         p->n = r + 1;
         if (p->ranks[r].total_bytes > p->ranks[p->largest].total_bytes) p->largest = r;
     }
     return GW_OK;
 }
 
-gw_status gw_planned_init(gw_planned *p, const gw_setup *s, const gw_hardware *hw, gw_diags *dg) {
+gw_status gw_planned_init(gw_planned *p, const gw_setup *s, const gw_machine_spec *hw,
+                          gw_diags *dg) {
     memset(p, 0, sizeof *p);
     gw_compile_report report = {0};
-    p->ranks = gw_arena_new(&p->mem, gw_ledger, s->schedule ? s->schedule->ranks : 1);
+    int n = s->schedule ? s->schedule->ranks : 1;
+    p->ranks = gw_arena_new(&p->mem, gw_ledger, n);
+    p->programs = gw_arena_new(&p->mem, gw_graph, n);
     gw_setup keeps = *s; /* what compiling reports lives as long as the plan */
     keeps.train.report_mem = &p->mem;
     gw_status st = read_ranks(p, &keeps, &report, dg);
@@ -238,7 +242,10 @@ gw_status gw_planned_init(gw_planned *p, const gw_setup *s, const gw_hardware *h
 
 void gw_planned_release(gw_planned *p) {
     if (p->pipeline.n) gw_pipeplan_release(&p->pipeline);
-    for (int r = 0; r < p->n; r++) gw_ledger_release(&p->ranks[r]);
+    for (int r = 0; r < p->n; r++) {
+        gw_ledger_release(&p->ranks[r]);
+        gw_graph_release(&p->programs[r]);
+    }
     gw_arena_release(&p->mem);
     memset(p, 0, sizeof *p);
 }

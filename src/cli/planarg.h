@@ -32,6 +32,7 @@ void gw_target_describe(const gw_target *t, gw_str *out);
 /* The plan of a step: of each rank of a pipeline a ledger, otherwise one. Stays where it is. */
 typedef struct gw_planned {
     gw_ledger *ranks;     /* [n] */
+    gw_graph *programs;   /* [n] */
     int n;                /* 1 without a pipeline */
     int largest;          /* of the ranks, by total bytes */
     gw_pipeplan pipeline; /* n > 1 */
@@ -40,8 +41,8 @@ typedef struct gw_planned {
 
 /* Compiles the step of `s` (and its validation, if the run has one) for each rank of the pipeline
  * and reads the ledgers. `hw` as in gw_pipeplan_input. */
-GW_WARN_UNUSED gw_status gw_planned_init(gw_planned *p, const gw_setup *s, const gw_hardware *hw,
-                                         gw_diags *dg);
+GW_WARN_UNUSED gw_status gw_planned_init(gw_planned *p, const gw_setup *s,
+                                         const gw_machine_spec *hw, gw_diags *dg);
 void gw_planned_release(gw_planned *p);
 
 /* The same for one ledger alone: that of the rank with most bytes, without the others. */

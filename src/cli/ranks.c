@@ -12,17 +12,27 @@
 #include <stdio.h>
 #include <sys/prctl.h>
 
+#include "base/str.h"      /* gw_str_eq */
 #include "base/log.h"      /* gw_log_set_level */
 #include "comm/launch.h"   /* gw_launch */
 #include "run/exec_comm.h" /* gw_exec_agree */
 #include "run/memory.h"    /* gw_memory_check_processes */
 
+const char *gw_cli_ranks_option(const gw_cli *cli) {
+    for (int i = 0; i < cli->command->noptions; i++)
+        if (gw_str_eq(cli->command->options[i].name, "world") && gw_cli_given(cli, "world"))
+            return "world";
+    return "ranks";
+}
+
 gw_status gw_cli_ranks(gw_cli *cli, int *ranks) {
-    int64_t n = gw_cli_int(cli, "ranks", 0);
+    const char *option = gw_cli_ranks_option(cli);
+    int64_t n = gw_cli_int(cli, option, 0);
     *ranks = 0;
-    if (!gw_cli_given(cli, "ranks")) return GW_OK;
-    if (n < 1 || n > 1048576)
-        return gw_cli_usage_error(cli, "--ranks takes a number from 1 to 1048576");
+    if (!gw_cli_given(cli, option)) return GW_OK;
+    if (n < 1 || n > GW_CLI_MOST_RANKS)
+        return gw_cli_usage_error(cli, "--%s takes a number from 1 to %d", option,
+                                  GW_CLI_MOST_RANKS);
     *ranks = (int)n;
     return GW_OK;
 }

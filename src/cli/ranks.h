@@ -15,7 +15,11 @@
             NULL                                                                                   \
     }
 
-/* --ranks N, 0 when it is not given; GW_ERR_USAGE for less than 1. */
+enum { GW_CLI_MOST_RANKS = 1048576 };
+
+/* "world" where the command has --world and it is given, otherwise "ranks". */
+const char *gw_cli_ranks_option(const gw_cli *cli);
+/* --ranks N or --world N, 0 when neither is given; GW_ERR_USAGE for less than 1. */
 GW_WARN_UNUSED gw_status gw_cli_ranks(gw_cli *cli, int *ranks);
 
 /* Calls body(cli, comm, user) once, with comm NULL, or on each of the ranks that --ranks, mpirun or
@@ -28,8 +32,8 @@ GW_WARN_UNUSED gw_status gw_cli_on_ranks(gw_cli *cli, int ranks, double timeout_
                                          gw_status (*body)(gw_cli *cli, gw_comm *comm, void *user),
                                          void *user);
 
-/* The same for a command that stops in order: the first SIGINT, SIGTERM or SIGHUP sets *stop, the
- * second ends it at once (gw_launch_listen). */
+/* The same for a command that stops in order: the first SIGINT, SIGTERM, SIGUSR1 or SIGHUP sets
+ * *stop, the second ends it at once (gw_launch_listen). */
 GW_WARN_UNUSED gw_status gw_cli_on_ranks_until(gw_cli *cli, int ranks, double timeout_s,
                                                gw_status before,
                                                gw_status (*body)(gw_cli *cli, gw_comm *comm,

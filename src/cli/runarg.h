@@ -4,6 +4,7 @@
 #define GW_CLI_RUNARG_H
 
 #include "cli/command.h"   /* gw_cli */
+#include "train/elastic.h" /* gw_elastic_source */
 #include "train/runfile.h" /* gw_runfile */
 
 /* Loads `path` ("-" is standard input) with every --set of the command line (the command's option
@@ -12,9 +13,17 @@
  */
 GW_WARN_UNUSED gw_status gw_cli_runfile(gw_cli *cli, const char *path, gw_runfile *rf);
 
+/* The run file at `path` as text, with every --set: to be loaded by gw_elastic_load, as often as
+ * need be. In the command's arena. */
+GW_WARN_UNUSED gw_status gw_cli_source(gw_cli *cli, const char *path, gw_elastic_source *out);
+
 /* How many ranks the command line or the launcher says there are; 0: neither does, or the command
  * has no --ranks. A run file's batch is judged by it. */
 int64_t gw_cli_known_ranks(const gw_cli *cli);
+
+/* What --set says, in order. --world stands before it as "layout.dp=auto": how many ranks share the
+ * batch then follows from the world. Returns the count; in the command's arena. */
+int gw_cli_sets(const gw_cli *cli, const char *const **sets);
 
 /* A path that stands on the command line must name something: a slip of the fingers is a usage
  * error, whatever would have been read there. */

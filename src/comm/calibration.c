@@ -17,7 +17,8 @@
 #include <stdlib.h> /* free */
 #include <string.h>
 
-#include "base/io.h"        /* gw_file_read, gw_file_write_atomic */
+#include "base/io.h"        /* gw_file_read */
+#include "base/output.h"    /* gw_output_write */
 #include "comm/algorithm.h" /* gw_algorithm_find */
 
 #define VERSION    1
@@ -189,7 +190,7 @@ static gw_status read_curves(const reader *r, const json_t *root, gw_calibration
 static gw_status read_root(const reader *r, const json_t *root, gw_calibration *c) {
     int64_t version;
     if (!json_is_object(root)) return bad(r, "a calibration file is one object");
-    GW_TRY(only_keys(r, root, "file", " version machine rates times "));
+    GW_TRY(only_keys(r, root, "file", " version machine rates times local "));
     GW_TRY(need_integer(r, root, "file", "version", VERSION, VERSION, &version));
     GW_TRY(read_machine(r, root, c));
     GW_TRY(read_rates(r, root, c));
@@ -231,7 +232,8 @@ static json_t *curve_json(const gw_calibration_curve *x) {
                      "seconds", seconds);
 }
 
-gw_status gw_calibration_write(const char *path, const gw_calibration *c, gw_diags *dg) {
+gw_status gw_calibration_write(const char *path, FILE *standard, const gw_calibration *c,
+                               gw_diags *dg) {
     json_t *times = json_array();
     for (int i = 0; i < c->ncurves; i++) json_array_append_new(times, curve_json(&c->curves[i]));
     json_t *root =
@@ -239,13 +241,15 @@ gw_status gw_calibration_write(const char *path, const gw_calibration *c, gw_dia
                   "machine", "cpu", c->cpu, "cores", c->cores, "threads", c->threads, "rates",
                   "latency_s", c->latency_s, "bytes_per_s", c->bytes_per_s, "copy_bytes_per_s",
                   c->copy_bytes_per_s, "sum_bytes_per_s", c->sum_bytes_per_s, "times", times);
-    char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
+    if (root && c->local) (void)json_object_set_new(root, "local", json_loads(c->local, 0, NULL));
+    size_t indent = c->local ? JSON_COMPACT : JSON_INDENT(1); /* thousands of numbers */
+    char *text = root ? json_dumps(root, indent | JSON_REAL_PRECISION(9)) : NULL;
     json_decref(root);
     if (!text)
         return GW_FAIL(dg, GW_ERR_FORMAT, "calibration-format",
                        "the calibration cannot be written as JSON: the processor's name is not "
                        "UTF-8, or a time is not finite");
-    gw_status s = gw_file_write_atomic(path, text, (int64_t)strlen(text), dg);
+    gw_status s = gw_output_write(path, standard, text, (int64_t)strlen(text), dg);
     free(text);
     return s;
 }

@@ -7,6 +7,7 @@
 //   "rates"     {"latency_s", "bytes_per_s", "copy_bytes_per_s", "sum_bytes_per_s"}   all > 0
 //   "times"     [{"kind": "all-reduce", "algorithm": "ring", "wire": "same", "dtype": "f32",
 //                 "ranks": 2, "bytes": [1024, ...], "seconds": [1.2e-6, ...]}, ...]
+//   "local"     what plan/calibrate.h keeps here; nothing of it matters to a collective
 // bytes is the data of the whole collective, strictly rising; seconds are medians. Keys that are
 // not known are refused. No two entries of `times` have the same kind, algorithm, wire, dtype and
 // ranks.
@@ -36,13 +37,15 @@ typedef struct gw_calibration {
     double latency_s, bytes_per_s, copy_bytes_per_s, sum_bytes_per_s;
     int ncurves;
     const gw_calibration_curve *curves;
+    const char *local; /* to be written as the member "local": JSON text, or NULL; never read */
 } gw_calibration;
 
 /* Reads and validates; everything lives in `a`. */
 GW_WARN_UNUSED gw_status gw_calibration_read(const char *path, gw_calibration *out, gw_arena *a,
                                              gw_diags *dg);
-GW_WARN_UNUSED gw_status gw_calibration_write(const char *path, const gw_calibration *c,
-                                              gw_diags *dg);
+/* To an output that a person names (base/output.h): "-" is `standard`. */
+GW_WARN_UNUSED gw_status gw_calibration_write(const char *path, FILE *standard,
+                                              const gw_calibration *c, gw_diags *dg);
 /* The machine's facts with the file's rates and times: `c` must live as long as *m is used. */
 void gw_calibration_apply(const gw_calibration *c, gw_coll_machine *m);
 /* Seconds of a collective by an algorithm, or a negative number when nothing like it was measured.

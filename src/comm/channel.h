@@ -53,7 +53,9 @@ GW_WARN_UNUSED gw_status gw_channel_recv(gw_channels *ch, int i, void *dst, cons
 /* Would gw_channel_recv return at once? Never blocks. */
 bool gw_channel_ready(gw_channels *ch, int i);
 /* Waits until all that this rank has sent was taken by its receivers: from then on the boxes may be
- * used for something else, until the next send. Not collective. */
+ * used for something else, until the next send, but for the last place of a channel of two places
+ * or more, where a transport may take a message of the same size from the same rank ahead of its
+ * receive. Not collective. */
 GW_WARN_UNUSED gw_status gw_channels_drain(gw_channels *ch, gw_diags *dg);
 
 /* Since the last gw_comm_counts_reset: messages that this rank has sent (calls), their bytes

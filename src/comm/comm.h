@@ -172,8 +172,9 @@ void gw_comm_alive(gw_comm *c, uint64_t op);
 /* What this rank does from here on, as a part of a sentence: "forward of micro-batch 3 of stage 2
  * (action 17 of 40)". Whoever finds this rank late, dead or different adds "in ..." to its line.
  * Up to 95 bytes are kept; NULL or "" when there is nothing to say. Some stores, no more. Between
- * local ranks it is seen even of a rank that was killed; over MPI it travels with answers, so of a
- * rank that does not answer the latest that came is shown, if any came. */
+ * local ranks it is seen even of a rank that was killed; over MPI it is told to the ranks that
+ * share a channel, not more often than some times a second, and travels with answers: of a rank
+ * that does not answer the latest that came is shown. */
 void gw_comm_doing(gw_comm *c, const char *what);
 /* Tells the others that this rank gives up, and why: they return GW_ERR_PEER at once. */
 void gw_comm_abort(gw_comm *c, const char *why);

@@ -10,13 +10,13 @@
 //
 // Signals. The ranks stay in the process group, so that a terminal's Ctrl-C, Ctrl-Z and hang-up
 // reach them like any other program; the kernel sends those to everyone, and they are not passed
-// on. A signal that somebody sent to the parent (kill, a supervisor) is passed on to each rank, as
-// a queued signal whose value counts the requests: a handler can tell by gw_launch_forwarded that a
-// signal it gets is only the parent's copy of one that the group got as well, and count each
-// request once (requests.c; launch_listen.c is such a listener). The second request, whoever hears
-// it, is marked in shared memory, which silences all reports of ranks that miss one another, and
-// the parent ends the ranks with SIGKILL. Ranks that just die of a signal that was asked for have
-// stopped as asked, too.
+// on. A signal that somebody sent to the parent (kill, a supervisor) is passed on to each rank, and
+// a stopped one is continued, so that it can obey. It goes as a queued signal whose value counts
+// the requests: a handler can tell by gw_launch_forwarded that a signal it gets is only the
+// parent's copy of one that the group got as well, and count each request once (requests.c;
+// launch_listen.c is such a listener). The second request, whoever hears it, is marked in shared
+// memory, which silences all reports of ranks that miss one another, and the parent ends the ranks
+// with SIGKILL. Ranks that just die of a signal that was asked for have stopped as asked, too.
 //
 // The parent's exit code: 128 + signal when the ranks were ended on request; 1 when a rank was
 // killed by a signal, else the first code other than 0 and 3, else 3 when a rank ended with it
@@ -121,6 +121,7 @@ static void note_end(watch *w, int rank, int status) {
     if (w->first_bad < 0 && (c->signal || (c->code != 0 && c->code != 3))) {
         w->first_bad = rank;
         w->bad_ns = gw_clock_ns();
+        gw_requests_fail(w->requests);
     }
 }
 
@@ -170,11 +171,14 @@ static void forward(watch *w, const siginfo_t *info) {
         gw_requests_end(w->requests, info->si_signo);
         return;
     }
-    if (fresh && w->speaks) gw_requests_say();
+    if (fresh && w->speaks) gw_requests_say(w->requests);
     if (info->si_code == SI_KERNEL) return; /* a terminal's: the ranks have it too */
     union sigval value = {.sival_int = count};
-    for (int i = 0; i < w->n; i++)
-        if (!w->ranks[i].ended) sigqueue(w->ranks[i].pid, info->si_signo, value);
+    for (int i = 0; i < w->n; i++) {
+        if (w->ranks[i].ended) continue;
+        sigqueue(w->ranks[i].pid, info->si_signo, value);
+        kill(w->ranks[i].pid, SIGCONT); /* who is stopped could not obey */
+    }
 }
 
 static void watch_all(watch *w) {
@@ -217,11 +221,20 @@ static int exit_code(const watch *w) {
     return code ? code : interrupted ? 3 : 0;
 }
 
+/* Does the line of the rank that found the fault say that this one was killed? */
+static bool is_told(const char *why, int rank) {
+    char text[48];
+    snprintf(text, sizeof text, "rank %d was killed by signal", rank);
+    return strstr(why, text) != NULL;
+}
+
 static void report_killed(const watch *w, gw_diags *dg) {
     if (ended_for(w)) return;
+    const char *why = "";
+    int first = gw_shm_world_reporter(w->world, &why);
     for (int i = 0; i < w->n; i++) {
         const child *c = &w->ranks[i];
-        if (!c->signal || c->by_us) continue;
+        if (!c->signal || c->by_us || is_told(why, i)) continue;
         const char *name = sigabbrev_np(c->signal);
         char doing[96];
         bool said = gw_shm_world_doing(w->world, i, doing)[0] != 0;
@@ -230,8 +243,6 @@ static void report_killed(const watch *w, gw_diags *dg) {
                     name ? name : "?", c->signal == SIGKILL ? "; out of memory?" : "",
                     said ? " in " : "", doing);
     }
-    const char *why = "";
-    int first = gw_shm_world_reporter(w->world, &why);
     if (first >= 0 && w->ranks[first].signal && why[0]) /* it could not print it */
         gw_diag_add(dg, GW_ERROR, GW_ERR_PEER, "peer-report", (gw_where){0}, "rank %d: %s", first,
                     why);

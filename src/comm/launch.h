@@ -25,22 +25,22 @@ typedef enum gw_launch_role {
 
 /* With ranks > 1 forks that many children, each of which returns as a RANK with its share of the
  * cores (affinity set), while the parent waits and returns as PARENT: when one rank ends badly the
- * others are told, then terminated after 2 s, killed after 4; SIGINT, SIGTERM and SIGHUP are passed
- * on to the ranks, which get SIGKILL at the second request (*exit_code is then 128 + signal, and
- * nobody reports a fault); when the parent dies the ranks get SIGKILL. To be called before any
- * thread exists. Under mpirun or srun (environment of PMIx, PMI or Slurm with more than one task)
- * loads the MPI plugin and joins. Limits are checked first: cores, shared memory, the number of
- * processes, threads, open files, and address space. */
+ * others are told, then terminated after 2 s, killed after 4; SIGINT, SIGTERM, SIGUSR1 and SIGHUP
+ * are passed on to the ranks, which get SIGKILL at the second request (*exit_code is then 128 +
+ * signal, and nobody reports a fault); when the parent dies the ranks get SIGKILL. To be called
+ * before any thread exists. Under mpirun or srun (environment of PMIx, PMI or Slurm with more than
+ * one task) loads the MPI plugin and joins. Limits are checked first: cores, shared memory, the
+ * number of processes, threads, open files, and address space. */
 GW_WARN_UNUSED gw_status gw_launch(const gw_launch_opts *o, gw_launch_role *role, gw_comm **comm,
                                    int *exit_code, gw_diags *dg);
 /* The end of a rank: `ok` false aborts the others with the text of its first error. Frees comm. */
 void gw_launch_leave(gw_comm *comm, bool ok, const char *why);
 
 /* Where gw_launch has returned as ALONE or RANK with `listens` set, and before any other thread
- * exists: starts the thread that takes SIGINT, SIGTERM and SIGHUP (unless ignored, as nohup has it)
- * as requests to stop. The first sets *stop to the signal; one process of all says so on stderr.
- * The second ends the process at once with 128 + signal; SIGHUP is never a second one. *stop must
- * live as long as the process. */
+ * exists: starts the thread that takes SIGINT, SIGTERM, SIGUSR1 and SIGHUP (unless ignored, as
+ * nohup has it) as requests to stop. The first sets *stop to the signal; one process of all says so
+ * on stderr. The second ends the process at once with 128 + signal; SIGHUP is never a second one.
+ * *stop must live as long as the process. */
 GW_WARN_UNUSED gw_status gw_launch_listen(gw_comm *comm, volatile sig_atomic_t *stop, gw_diags *dg);
 
 /* For signal handlers of a rank: a signal that somebody sent to the parent alone is passed on to

@@ -9,8 +9,9 @@
 //
 // The first request sets the command's flag, the second ends the process with 128 + signal. The
 // parent of local ranks passes signals on to them; what it passes on it has counted, so it only
-// makes a rank look at the count. The thread lives as long as its process, and what it reads is
-// never freed.
+// makes a rank look at the count. After a fault nothing is finished, and nothing is said: then the
+// signal is that of the parent, which ends who has not noticed. The thread lives as long as its
+// process, and what it reads is never freed.
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
@@ -43,7 +44,7 @@ static void hear(listener *l, const siginfo_t *info) {
         if (fresh && count > 1) gw_requests_end(l->requests, info->si_signo);
     }
     __atomic_store_n(l->stop, info->si_signo, __ATOMIC_RELAXED);
-    if (first && l->speaks) gw_requests_say();
+    if (first && l->speaks) gw_requests_say(l->requests);
     int ending = gw_requests_ending(l->requests);
     if (ending) _exit(128 + ending);
 }

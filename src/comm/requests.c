@@ -30,6 +30,7 @@ void gw_requests_signals(sigset_t *set) {
     sigemptyset(set);
     sigaddset(set, SIGINT);
     sigaddset(set, SIGTERM);
+    sigaddset(set, SIGUSR1); /* what batch systems send ahead of a time limit */
     if (sigaction(SIGHUP, NULL, &hangup) != 0 || hangup.sa_handler != SIG_IGN)
         sigaddset(set, SIGHUP);
 }
@@ -86,8 +87,11 @@ void gw_requests_end(gw_requests *r, int signo) {
 
 int gw_requests_ending(const gw_requests *r) { return atomic_load(&r->ending); }
 
-void gw_requests_say(void) {
+void gw_requests_fail(gw_requests *r) { atomic_store(&r->failed, 1); }
+
+void gw_requests_say(const gw_requests *r) {
     static const char text[] =
         "\nfinishing this step, then saving; once more stops at once, without saving\n";
+    if (atomic_load(&r->failed)) return;
     (void)!write(STDERR_FILENO, text, sizeof text - 1);
 }

@@ -12,6 +12,7 @@
 typedef struct gw_requests {
     _Atomic uint64_t state; /* requests so far, and when the latest was first heard */
     _Atomic int32_t ending; /* the signal of the request that ends everything at once; 0: none */
+    _Atomic int32_t failed; /* a fault ends the launch: no step is finished any more */
 } gw_requests;
 
 /* What one process has heard. Zero: nothing. */
@@ -21,7 +22,7 @@ typedef struct gw_hearing {
     int64_t at_ns;
 } gw_hearing;
 
-/* SIGINT, SIGTERM and SIGHUP; not SIGHUP when it is ignored, as nohup has it. */
+/* SIGINT, SIGTERM, SIGUSR1 and SIGHUP; not SIGHUP when it is ignored, as nohup has it. */
 void gw_requests_signals(sigset_t *set);
 /* Blocks them, so that threads started later inherit it. */
 void gw_requests_block(void);
@@ -38,7 +39,9 @@ int gw_requests_count(const gw_requests *r);
 void gw_requests_end(gw_requests *r, int signo);
 int gw_requests_ending(const gw_requests *r);
 
-/* Says on stderr that the run ends after this step. */
-void gw_requests_say(void);
+/* A rank has failed, or is missing: who is asked to end from here on finishes nothing. */
+void gw_requests_fail(gw_requests *r);
+/* Says on stderr that the run ends after this step, unless it has failed. */
+void gw_requests_say(const gw_requests *r);
 
 #endif

@@ -130,6 +130,7 @@ typedef struct gw_shm_waiting {
     int spins;
     int64_t start_ns, last_ns, total_ns; /* total without what this process itself slept */
     int64_t patience_ns, seen_alive_ns;  /* since `who` last moved */
+    int64_t stopped_ns;                  /* since when its process is seen stopped */
     uint64_t cycle;                      /* state of a circle of waiting ranks, and since when */
     int64_t cycle_ns;
 } gw_shm_waiting;

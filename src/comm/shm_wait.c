@@ -12,8 +12,10 @@
 //   late       it has shown no sign of life for the timeout plus four times the longest silence
 //              that either of the two has had between two ops (an op may take seconds and is not a
 //              fault; ranks of a pipeline have different ops), or the kernel says that its process
-//              is stopped; one that declared itself busy has until its own limit
-//   circle     it waits for a rank that waits ... for this one, and nobody has moved for a timeout
+//              is stopped; one that declared itself busy has until its own limit, but one that is
+//              stopped is not busy, whatever it declared
+//   circle     it waits for a rank that waits ... for this one, and nobody has moved for a timeout,
+//              though no process among them is stopped: that one is late, and its waiter says so
 //
 // A rank that waits is alive, and says so in each slice; so in a chain of waiting ranks only the
 // one who waits for the culprit finds it late. Time counts as long as this process can see it pass:
@@ -25,6 +27,7 @@
 // looks at its condition again, the ringer stores the condition and looks at `sleeping`, both
 // sequentially consistent, so one of them sees the other.
 #include <linux/futex.h>
+#include <signal.h> /* SIGKILL */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -173,8 +176,9 @@ static gw_status fail_ended(gw_shm *s, const gw_shm_waiting *w, gw_diags *dg) {
     int sig = atomic_load(&r->signal);
     bool left = atomic_load(&r->state) == GW_SHM_LEFT;
     if (sig)
-        snprintf(how, sizeof how, "was killed by signal %d (SIG%s)", sig,
-                 sigabbrev_np(sig) ? sigabbrev_np(sig) : "?");
+        snprintf(how, sizeof how, "was killed by signal %d (SIG%s%s)", sig,
+                 sigabbrev_np(sig) ? sigabbrev_np(sig) : "?",
+                 sig == SIGKILL ? "; out of memory?" : "");
     else if (left)
         snprintf(how, sizeof how, "has left");
     else
@@ -230,6 +234,21 @@ static uint64_t circle_state(const gw_shm *s, int who) {
     return 0;
 }
 
+static char process_state(const gw_shm *s, int who) {
+    return s->seg->threads ? 'R' : gw_process_state(atomic_load(&s->w->ranks[who].pid));
+}
+
+static bool is_stopped(char state) { return state == 'T' || state == 't'; }
+
+/* Is a process in the circle of `who` stopped? */
+static bool circle_is_stopped(const gw_shm *s, int who) {
+    for (int i = 0; i < s->ranks && who >= 0 && who != s->rank; i++) {
+        if (is_stopped(process_state(s, who))) return true;
+        who = atomic_load(&s->w->ranks[who].waiting_on);
+    }
+    return false;
+}
+
 static gw_status look_for_circle(gw_shm *s, gw_shm_waiting *w, int64_t dt, gw_diags *dg) {
     uint64_t state = circle_state(s, w->who);
     if (state == 0 || state != w->cycle) {
@@ -238,7 +257,7 @@ static gw_status look_for_circle(gw_shm *s, gw_shm_waiting *w, int64_t dt, gw_di
         return GW_OK;
     }
     w->cycle_ns += dt;
-    if (w->cycle_ns < s->seg->timeout_ns) return GW_OK;
+    if (w->cycle_ns < s->seg->timeout_ns || circle_is_stopped(s, w->who)) return GW_OK;
     char now[160], last[200], theirs[112], ours[112];
     return gw_shm_fail(
         s, dg, "peer-mismatch",
@@ -261,19 +280,22 @@ static gw_status look_at_life(gw_shm *s, gw_shm_waiting *w, int64_t now, int64_t
     gw_shm_rank *r = &s->w->ranks[w->who];
     int64_t timeout = s->seg->timeout_ns;
     int64_t alive = atomic_load(&r->alive_ns);
-    if (alive != w->seen_alive_ns || now < atomic_load(&r->busy_until_ns)) {
+    bool busy = now < atomic_load(&r->busy_until_ns);
+    if (alive != w->seen_alive_ns) {
         w->seen_alive_ns = alive;
-        w->patience_ns = 0;
+        w->patience_ns = w->stopped_ns = 0;
         return GW_OK;
     }
     w->patience_ns += dt;
-    if (w->patience_ns < timeout / 2) return GW_OK;
-    char state = s->seg->threads ? 'R' : gw_process_state(atomic_load(&r->pid));
+    if (w->patience_ns < (busy ? timeout / 8 : timeout / 2)) return GW_OK;
+    char state = process_state(s, w->who);
     if (state == 0 || state == 'Z' || state == 'X') {
         gw_shm_world_ended(s->w, w->who, 0, 1); /* and nobody was there to say so */
         return GW_OK;
     }
-    bool stopped = state == 'T' || state == 't';
+    bool stopped = is_stopped(state);
+    w->stopped_ns = stopped ? w->stopped_ns + dt : 0;
+    if (busy) return w->stopped_ns < timeout ? GW_OK : fail_late(s, w, true, dg);
     int64_t gap = atomic_load_explicit(&r->longest_gap_ns, memory_order_relaxed);
     if (gap < s->longest_gap_ns) gap = s->longest_gap_ns;
     int64_t limit = timeout + (stopped ? 0 : 4 * gap);
@@ -310,7 +332,7 @@ static void begin(gw_shm *s, gw_shm_waiting *w) {
 static void aim(gw_shm *s, gw_shm_waiting *w, int who) {
     w->who = who;
     w->doomed = false;
-    w->patience_ns = 0;
+    w->patience_ns = w->stopped_ns = 0;
     w->seen_alive_ns = atomic_load(&s->w->ranks[who].alive_ns);
     atomic_store(&s->mine->waiting_on, who);
 }

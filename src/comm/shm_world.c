@@ -216,5 +216,6 @@ void gw_shm_give_up(gw_shm_world *w, int rank, const char *why) {
         atomic_store(&r->state, GW_SHM_ABORTED);
     }
     atomic_store(&w->seg->stopped, 1);
+    gw_requests_fail(w->requests);
     wake_all(w);
 }

@@ -15,34 +15,35 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/str.h" /* gw_str */
+#include "base/output.h" /* gw_output */
+#include "base/str.h"    /* gw_str */
 
 struct gw_trace {
     gw_arena arena;
-    const char *path, *tmp;
-    FILE *f;
+    const char *path;
+    gw_output *out;
+    FILE *f; /* of it */
     bool any;
     gw_str line;
 };
 
-gw_status gw_trace_open(const char *path, gw_trace **out, gw_diags *dg) {
+gw_status gw_trace_open_output(const char *path, FILE *standard, gw_trace **out, gw_diags *dg) {
     *out = NULL;
+    gw_output *o;
+    GW_TRY(gw_output_open(path, standard, &o, dg));
     gw_trace *t = gw_mem_zalloc(sizeof *t);
     gw_arena_init(&t->arena);
     t->path = gw_arena_strdup(&t->arena, path);
-    t->tmp = gw_arena_printf(&t->arena, "%s.tmp.%ld", path, (long)getpid());
-    t->f = fopen(t->tmp, "wbe");
-    if (!t->f) {
-        gw_status s = gw_fail_at(dg, GW_ERR_IO, "file-write", (gw_where){.file = t->path},
-                                 "cannot create the file: %s", strerror(errno));
-        gw_trace_abandon(t);
-        return s;
-    }
+    t->out = o;
+    t->f = gw_output_file(o);
     fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", t->f);
     *out = t;
     return GW_OK;
+}
+
+gw_status gw_trace_open(const char *path, gw_trace **out, gw_diags *dg) {
+    return gw_trace_open_output(path, NULL, out, dg);
 }
 
 /* Length of the UTF-8 sequence at p (shortest form, no surrogates, up to U+10FFFF), or 0. */
@@ -159,28 +160,17 @@ gw_status gw_trace_counter(gw_trace *t, int pid, const char *name, double ts_us,
     return put_line(t, dg);
 }
 
-/* Flushes to the disk and closes; the caller renames. */
-static bool end_file(gw_trace *t) {
-    fputs("\n]}\n", t->f);
-    bool ok = fflush(t->f) == 0 && !ferror(t->f) && fsync(fileno(t->f)) == 0;
-    FILE *f = t->f;
-    t->f = NULL;
-    return fclose(f) == 0 && ok;
-}
-
 gw_status gw_trace_close(gw_trace *t, gw_diags *dg) {
-    gw_status s = GW_OK;
-    if (!end_file(t) || rename(t->tmp, t->path) != 0)
-        s = gw_fail_at(dg, GW_ERR_IO, "file-write", (gw_where){.file = t->path},
-                       "cannot finish the file: %s", strerror(errno));
+    fputs("\n]}\n", t->f);
+    gw_output *o = t->out;
+    t->out = NULL;
     gw_trace_abandon(t);
-    return s;
+    return gw_output_close(o, dg);
 }
 
 void gw_trace_abandon(gw_trace *t) {
     if (!t) return;
-    if (t->f) fclose(t->f);
-    unlink(t->tmp); /* gone already after a rename */
+    gw_output_abandon(t->out);
     gw_str_release(&t->line);
     gw_arena_release(&t->arena);
     gw_mem_free(t);

@@ -4,6 +4,7 @@
 #define GW_FILE_TRACE_H
 
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/diag.h" /* gw_status, gw_diags */
 
@@ -23,6 +24,9 @@ typedef struct gw_trace_event {
  * may be any bytes: control characters are escaped and what is not UTF-8 becomes U+FFFD. Times that
  * are not finite are written as 0. */
 GW_WARN_UNUSED gw_status gw_trace_open(const char *path, gw_trace **out, gw_diags *dg);
+/* The same to an output that a person names (base/output.h): "-" is `standard`. */
+GW_WARN_UNUSED gw_status gw_trace_open_output(const char *path, FILE *standard, gw_trace **out,
+                                              gw_diags *dg);
 GW_WARN_UNUSED gw_status gw_trace_process(gw_trace *t, int pid, const char *name, gw_diags *dg);
 GW_WARN_UNUSED gw_status gw_trace_stream(gw_trace *t, int pid, int tid, const char *name,
                                          gw_diags *dg);

@@ -37,7 +37,7 @@
 
 #define GW_NONE         UINT32_MAX
 #define GW_MAX_DIMS     6
-#define GW_MAX_DIM_AXES 12
+#define GW_MAX_DIM_AXES 20
 
 typedef uint32_t gw_vid; /* value id */
 typedef uint32_t gw_oid; /* op id */

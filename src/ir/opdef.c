@@ -296,6 +296,20 @@ gw_status gw_verify_default(const gw_graph *g, const gw_op *o, gw_diags *dg) {
     return GW_OK;
 }
 
+/* Of a factor, what rank 0 has: in an operand that has it cut, otherwise in a result. */
+static int64_t local_factor(const gw_graph *g, const gw_op *o, const gw_factor *f) {
+    int64_t least = f->size;
+    for (int i = 0; i < (int)o->nin; i++)
+        if (gw_op_in(g, o, i) != GW_NONE && f->in_dim[i] >= 0)
+            least = GW_MIN(least, gw_type_local_dim(gw_type_of(g, gw_op_in(g, o, i)), f->in_dim[i],
+                                                    &g->mesh, 0));
+    for (int i = 0; i < (int)o->nout; i++)
+        if (f->out_dim[i] >= 0)
+            least = GW_MIN(least, gw_type_local_dim(gw_type_of(g, gw_op_out(g, o, i)),
+                                                    f->out_dim[i], &g->mesh, 0));
+    return least;
+}
+
 void gw_cost_default(const gw_graph *g, const gw_op *o, gw_cost *c) {
     memset(c, 0, sizeof *c);
     gw_signature s;
@@ -303,7 +317,7 @@ void gw_cost_default(const gw_graph *g, const gw_op *o, gw_cost *c) {
     bool contracts = false;
     double all = 1;
     for (int i = 0; i < s.nfactors; i++) {
-        all *= (double)s.factors[i].size;
+        all *= (double)local_factor(g, o, &s.factors[i]);
         contracts |= s.factors[i].kind == GW_FACTOR_CONTRACT;
     }
     for (int i = 0; i < (int)o->nin; i++)
@@ -313,7 +327,9 @@ void gw_cost_default(const gw_graph *g, const gw_op *o, gw_cost *c) {
     for (int i = 0; i < (int)o->nout; i++)
         c->bytes_written +=
             (double)gw_type_local_bytes(gw_type_of(g, gw_op_out(g, o, i)), &g->mesh, 0);
-    c->flops = contracts ? 2 * all : (double)gw_type_elems(gw_type_of(g, gw_op_out(g, o, 0)));
+    c->flops = contracts
+                   ? 2 * all
+                   : (double)gw_type_local_elems(gw_type_of(g, gw_op_out(g, o, 0)), &g->mesh, 0);
     c->flops_full = c->flops;
 }
 

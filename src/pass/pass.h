@@ -31,7 +31,8 @@ typedef struct gw_optim_opts {
     double muon_momentum, muon_lr_ratio; /* lr of Muon matrices / lr of the rest */
     int muon_ns_steps;
     double clip_norm;   /* 0 = norm is measured, nothing clipped */
-    bool deferred_norm; /* step before the norm is known, undo or repeat if it clips */
+    bool deferred_norm; /* step before the norm is known, undo or repeat if it clips; a pipeline's
+                         * program is that of the exact norm (gw_compile_keeps) */
 } gw_optim_opts;
 
 typedef enum gw_recompute_kind {
@@ -117,6 +118,7 @@ typedef struct gw_place_report {
     int64_t lower_bound_bytes; /* largest sum of live bytes, device */
     gw_oid peak_op;            /* where it is reached */
     int64_t persistent_bytes;  /* parameters and states at the bottom of the device's arena */
+    int64_t kept_bytes;        /* a copy of them at its top; 0 where none is kept */
 } gw_place_report;
 
 /* What split found of one stage, by the costs of its ops. */
@@ -167,6 +169,24 @@ GW_WARN_UNUSED gw_status gw_compile(gw_graph *g, const gw_compile_opts *opts, co
  * whatever is late? GW_ERR_FORMAT otherwise: what has no other end, or who waits for whom at which
  * action. Linear in the messages of a step. */
 GW_WARN_UNUSED gw_status gw_check_pipeline(const gw_graph *const *programs, int n, gw_diags *dg);
+
+/* Bytes that one micro-batch leaves in a stage, by who reads them last. With a whole backward
+ * to_input is all. */
+typedef struct gw_stage_held {
+    int64_t to_input;  /* from F to I */
+    int64_t to_weight; /* from F to W */
+    int64_t made;      /* from I to W */
+} gw_stage_held;
+/* Adds those of the stages that a rank's program has (of pass `schedule` or later) to
+ * held[stages]. */
+void gw_stage_held_of(const gw_graph *g, gw_stage_held *held, int stages);
+
+/* Does a rank of a pipeline step before it knows the norm? It then has room for a copy of its
+ * parameters and states as they were, and whoever runs the program sees to the rest: no op of it
+ * waits for the next step (run/exec_ahead.c). */
+static inline bool gw_compile_keeps(const gw_compile_opts *o) {
+    return o->train && o->optim.deferred_norm && o->layout.schedule;
+}
 
 /* ---- tools that passes share (pass/tools.c) ---- */
 /* Copies src without the ops that are not `keep` (NULL = keep the live ones: a named result, a

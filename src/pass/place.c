@@ -209,6 +209,9 @@ gw_status gw_pass_place(gw_graph *dst, const gw_graph *src, const gw_compile_opt
         int64_t lower = m == GW_MEM_DEVICE ? r.lower_bound_bytes : 0;
         r.arena_bytes[m] = place_rest(dst, &l, (gw_mem)m, base, lower, &mem);
     }
+    if (gw_compile_keeps(opts)) r.kept_bytes = r.persistent_bytes;
+    r.arena_bytes[GW_MEM_DEVICE] += r.kept_bytes;
+    r.lower_bound_bytes += r.kept_bytes;
     spread_to_ties(dst);
     memcpy(dst->arena_bytes, r.arena_bytes, sizeof dst->arena_bytes);
     report->place = r;

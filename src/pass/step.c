@@ -31,6 +31,10 @@
 // second op steps with it; not finite, and the copies come back. So the result is that of the exact
 // order bit for bit, and the price is the copies, alive from the first step to the verdict.
 //
+// In a pipeline the ranks come to the end of a step at different times, and a verdict within the
+// step would make all wait for the last. There the frame is that of the exact norm, and the verdict
+// comes a step later (gw_compile_keeps).
+//
 // Bytes a parameter (weights + gradients + optimizer) follow from dtypes alone: fp32 4+4+(m4+v4);
 // bf16 weights and gradients with a float32 master 2+2+(4+4+4); bf16 weights with float32 gradients
 // 2+4+12; pure bf16 2+2+(2+2).
@@ -466,7 +470,7 @@ static void emit_optimizer(frame *f, gw_arena *mem) {
     if (f->opts->keep_gradients) name_gradients(f);
     if (f->opts->optim.kind == GW_OPTIM_MUON) f->muon_lr = scalar_input(f, GW_F32, "muon_lr");
     for (int i = 0; i < f->nparams; i++) begin_update(f, &u[i], &f->params[i]);
-    if (f->opts->optim.deferred_norm)
+    if (f->opts->optim.deferred_norm && !gw_compile_keeps(f->opts))
         emit_deferred(f, u, &ok);
     else
         emit_exact(f, u, &ok);

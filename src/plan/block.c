@@ -23,7 +23,7 @@
 typedef struct reader {
     gw_block *b;
     const gw_block_input *in;
-    const gw_hardware *hw;
+    const gw_machine_spec *hw;
     gw_graph g;
     gw_arena mem;
     int64_t layer;
@@ -168,8 +168,7 @@ static void read_work(reader *r) {
         gw_cost c = {0};
         gw_op_def(&r->g, o)->cost(&r->g, o, &c);
         int way = forward(o) ? GW_BLOCK_FORWARD : GW_BLOCK_BACKWARD;
-        double bytes = c.bytes_read + c.bytes_written;
-        double s = r->hw ? gw_hardware_seconds(r->hw, c.flops, bytes) : 0;
+        double s = r->hw ? gw_machine_op_seconds(r->hw, &r->g, o, 0) : 0;
         bool attention = strncmp(gw_op_def(&r->g, o)->name, "attention", 9) == 0;
         r->b->flops[way] += c.flops;
         r->b->seconds[way] += s;
@@ -200,7 +199,7 @@ static void read_saved(reader *r) {
 }
 
 gw_status gw_block_read(gw_block *b, const gw_block_input *in, const gw_block_layout *l,
-                        const gw_hardware *hw, gw_diags *dg) {
+                        const gw_machine_spec *hw, gw_diags *dg) {
     *b = (gw_block){.layout = *l};
     reader r = {.b = b, .in = in, .hw = hw};
     gw_status st = compile(&r, dg);

@@ -9,7 +9,7 @@
 #include "model/model.h"     /* gw_model */
 #include "model/placement.h" /* gw_placement_rule */
 #include "pass/pass.h"       /* gw_compile_opts, gw_cp_mode */
-#include "plan/hardware.h"   /* gw_hardware */
+#include "plan/machine.h"    /* gw_machine_spec */
 
 /* A run as far as a block depends on it. All is borrowed. */
 typedef struct gw_block_input {
@@ -51,7 +51,7 @@ typedef struct gw_block {
     gw_block_product products[GW_BLOCK_PRODUCTS];
     int nproducts;
     double flops[2], attention_flops[2];
-    double seconds[2], attention_seconds[2]; /* each op by its own roofline; 0: no machine stated */
+    double seconds[2], attention_seconds[2]; /* op by op; 0: no machine stated */
     int64_t saved_bytes;                     /* made in forward, read in backward */
     int64_t heads, kv_heads;                 /* of rank 0 in attention */
     int64_t kv_made; /* kv heads that rank 0 projects: more where k and v are whole on it; 0: none
@@ -61,7 +61,7 @@ typedef struct gw_block {
 /* Compiles a model of as few layers as have an inner one, of the last kind, and reads it. The mesh
  * is cp x tp; s is padded to where its cuts are even, as the loader does. `hw` may be NULL. */
 GW_WARN_UNUSED gw_status gw_block_read(gw_block *b, const gw_block_input *in,
-                                       const gw_block_layout *l, const gw_hardware *hw,
+                                       const gw_block_layout *l, const gw_machine_spec *hw,
                                        gw_diags *dg);
 /* Both directions and all kinds together. */
 gw_block_wire gw_block_over_tp(const gw_block *b);

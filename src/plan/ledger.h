@@ -61,6 +61,11 @@ typedef struct gw_ledger_kind {
     int total;
     /* Ranks that share one copy: 1, or the ranks over which such bytes are sharded. */
     int64_t weights_over, gradients_over, optimizer_over;
+    /* Sub-axes over which the tensors themselves are cut (tp, ep), how many ranks these are, and
+     * their text: "tp 4"; 1 and "" of whole ones. */
+    uint32_t axes;
+    int64_t cut;
+    char cut_text[48];
     int64_t weights_bytes, gradients_bytes, optimizer_bytes; /* of rank 0 */
     char text[96]; /* "2 + 2 + 12 = 16"; without a master the moments stand alone: "4 + 4 + 4 + 4 =
                       16"; sharded "2 + 2 + 12/8 = 5.5" */
@@ -189,6 +194,10 @@ typedef struct gw_ledger {
         carried_bytes;   /* of a pipeline's rank: what lives from forward to backward, all places */
     int64_t most_places; /* of what is carried; 1 without a pipeline */
     int64_t box_bytes;   /* of messages on their way to other stages */
+
+    /* The plan is of a machine that is only stated: what this one would take (algorithms of
+     * collectives, their times, kernels) is left out of the page. Whoever prints it sets this. */
+    bool elsewhere;
 
     /* Of a rank of a pipeline, all of it (plan/pipeplan.h sets and unsets it); NULL without one. */
     const struct gw_pipeplan *pipeline;

@@ -215,6 +215,8 @@ static void walk_step(gw_ledger *l, const gw_ledger_input *in) {
         l->by_cause[c] = l->live[(int64_t)l->peak_op * GW_CAUSE_COUNT + c];
         at_peak += l->by_cause[c];
     }
+    at_peak += in->report->place.kept_bytes;
+    l->by_cause[GW_CAUSE_STAGING] += in->report->place.kept_bytes;
     GW_ASSERT(at_peak <= l->arena_bytes);
     l->by_cause[GW_CAUSE_FRAGMENTATION] += l->arena_bytes - at_peak;
 }

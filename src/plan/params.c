@@ -70,9 +70,18 @@ static int64_t home_of(const gw_graph *g, gw_vid v, int64_t *bytes) {
     return t->flat ? gw_mesh_size(&g->mesh, t->flat_axes) : 1;
 }
 
+/* Sub-axes over which the tensor is cut by its dimensions. */
+static uint32_t cut_of(const gw_type *t) {
+    uint32_t axes = 0;
+    for (int d = 0; d < t->ndim; d++)
+        for (int k = 0; k < t->dims[d].naxes; k++) axes |= 1u << t->dims[d].axes[k];
+    return axes;
+}
+
 static void add_param(gw_ledger_kind *k, const gw_graph *g, gw_vid leaf, const weight_copy *copy) {
     bool master = g->values.items[leaf].cause == GW_CAUSE_OPTIMIZER;
     k->params = gw_type_elems(gw_type_of(g, leaf));
+    k->axes = cut_of(gw_type_of(g, leaf));
     k->master = master ? elem_bytes(g, leaf) : 0;
     k->weights = master ? copy[leaf].bytes : elem_bytes(g, leaf);
     if (!master)
@@ -108,8 +117,21 @@ static gw_ledger_kind kind_of(const gw_graph *g, const gw_op *o, const weight_co
 static bool same_kind(const gw_ledger_kind *a, const gw_ledger_kind *b) {
     return a->weights == b->weights && a->gradients == b->gradients && a->master == b->master &&
            a->weights_over == b->weights_over && a->gradients_over == b->gradients_over &&
-           a->optimizer_over == b->optimizer_over && a->nstates == b->nstates &&
-           memcmp(a->states, b->states, sizeof a->states) == 0;
+           a->optimizer_over == b->optimizer_over && a->axes == b->axes &&
+           a->nstates == b->nstates && memcmp(a->states, b->states, sizeof a->states) == 0;
+}
+
+/* "tp 4", or of experts over several groups "dp 8 x tp 2". */
+static void spell_cut(gw_ledger_kind *k, const gw_mesh *mesh) {
+    static const char *const groups[] = {"dp_replicate", "dp", "cp", "tp"};
+    gw_str s = {0};
+    k->cut = gw_mesh_size(mesh, k->axes);
+    for (size_t i = 0; i < GW_COUNT(groups); i++) {
+        int64_t n = gw_mesh_size(mesh, k->axes & gw_mesh_group(mesh, groups[i]));
+        if (n > 1) gw_str_printf(&s, "%s%s %lld", s.len ? " × " : "", groups[i], (long long)n);
+    }
+    snprintf(k->cut_text, sizeof k->cut_text, "%s", gw_str_c(&s));
+    gw_str_release(&s);
 }
 
 /* "12", or "12/8" where eight ranks share it. */
@@ -159,6 +181,7 @@ void gw_ledger_read_params(gw_ledger *l, const gw_ledger_input *in) {
     for (int i = 0; i < l->nkinds; i++) {
         gw_ledger_kind *k = &kinds.items[i];
         spell(k);
+        spell_cut(k, &g->mesh);
         l->static_weights += k->weights_bytes;
         l->static_gradients += k->gradients_bytes;
         l->static_optimizer += k->optimizer_bytes;

@@ -63,17 +63,17 @@ static void read_stages(gw_pipeplan *p, const gw_stage_report *stages) {
 }
 
 /* How many FLOP equivalents make one unit of time. */
-static double unit_of(const gw_pipeplan *p, const gw_hardware *hw) {
-    if (hw && hw->flops > 0) return hw->flops * hw->mfu;
+static double unit_of(const gw_pipeplan *p, const gw_machine_spec *hw) {
+    if (hw && gw_machine_flops(hw, GW_BF16) > 0) return gw_machine_flops(hw, GW_BF16);
     double sum = 0;
     for (int r = 0; r < p->n; r++) sum += p->work[r];
     return sum > 0 ? sum / p->n : 1;
 }
 
-static void read_costs(gw_pipeplan *p, const gw_hardware *hw) {
+static void read_costs(gw_pipeplan *p, const gw_machine_spec *hw) {
     int n = p->stages;
     double unit = unit_of(p, hw);
-    double link = hw && p->in_seconds ? gw_hardware_link(hw, p->ranks[0].ranks) : 0;
+    double link = hw && p->in_seconds ? gw_machine_link(hw, p->ranks[0].ranks) : 0;
     double *x[4];
     for (int k = 0; k < 4; k++) x[k] = gw_arena_new(&p->mem, double, n);
     for (int s = 0; s < n; s++) {
@@ -89,6 +89,50 @@ static void read_costs(gw_pipeplan *p, const gw_hardware *hw) {
                                 .weight = x[2],
                                 .send = link > 0 ? x[3] : NULL,
                                 .barrier = !p->deferred_norm};
+}
+
+typedef struct computing {
+    const gw_actions *l;
+    int64_t at;
+    bool rest; /* the W of a whole backward comes next */
+} computing;
+
+/* The next of F, I, W in a list, B taken for I and W; false at its end. */
+static bool next_computing(computing *c, gw_action *out) {
+    for (; c->at < c->l->n; c->at++) {
+        *out = c->l->items[c->at];
+        bool whole = out->act == GW_ACT_B;
+        if (!whole && out->act != GW_ACT_F && out->act != GW_ACT_I && out->act != GW_ACT_W)
+            continue;
+        if (whole) out->act = c->rest ? GW_ACT_W : GW_ACT_I;
+        c->rest = whole && !c->rest;
+        c->at += !c->rest;
+        return true;
+    }
+    return false;
+}
+
+static bool same_order(const gw_actions *a, const gw_actions *b) {
+    computing x = {.l = a}, y = {.l = b};
+    gw_action m, n;
+    for (bool more = true; more;) {
+        more = next_computing(&x, &m);
+        if (more != next_computing(&y, &n)) return false;
+        if (more && (m.act != n.act || m.stage != n.stage || m.micro != n.micro)) return false;
+    }
+    return true;
+}
+
+/* Is it the order that the formula is of? Where memory is short, fewer weight gradients wait. */
+static bool has_formula(const gw_pipeplan *p, const gw_sched_kind *kind,
+                        const gw_sched_request *r) {
+    if (!kind || !kind->weighs || kind->searches) return kind != NULL;
+    gw_arena tmp = {0};
+    gw_schedule s;
+    bool same = gw_schedule_make(kind->name, r, &tmp, &s, NULL) == GW_OK && s.ranks == p->n;
+    for (int k = 0; same && k < p->n; k++) same = same_order(&s.lists[k], &p->schedule.lists[k]);
+    gw_arena_release(&tmp);
+    return same;
 }
 
 /* The same lists where all stages have the mean of what these have. */
@@ -107,7 +151,8 @@ static void time_alike(gw_pipeplan *p, int places) {
     gw_sched_request r = {
         .ranks = p->n, .virtual_stages = p->virtual_stages, .micro_batches = p->micro_batches};
     p->formula_of_span = kind && kind->halves;
-    p->formula = gw_sched_formula(p->name, &r, mean[0], mean[1], mean[2]);
+    p->formula = has_formula(p, kind, &r) ? gw_sched_formula(p->name, &r, mean[0], mean[1], mean[2])
+                                          : (double)NAN;
 }
 
 static void sum_sends(gw_pipeplan *p) {
@@ -126,7 +171,7 @@ void gw_pipeplan_init(gw_pipeplan *p, const gw_pipeplan_input *in) {
                        .stages = s->stages,
                        .virtual_stages = s->stages / s->ranks,
                        .micro_batches = s->micro_batches,
-                       .in_seconds = in->hardware && in->hardware->flops > 0,
+                       .in_seconds = in->hardware && gw_machine_flops(in->hardware, GW_BF16) > 0,
                        .deferred_norm = in->deferred_norm,
                        .parameters = in->ranks[0].params};
     copy_schedule(p, s);

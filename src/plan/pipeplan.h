@@ -10,7 +10,7 @@
 #ifndef GW_PLAN_PIPEPLAN_H
 #define GW_PLAN_PIPEPLAN_H
 
-#include "plan/hardware.h" /* gw_hardware */
+#include "plan/machine.h"  /* gw_machine_spec */
 #include "plan/ledger.h"   /* gw_ledger */
 #include "plan/timeline.h" /* gw_timeline */
 #include "sched/sched.h"   /* gw_schedule, gw_sched_times */
@@ -19,10 +19,10 @@ typedef struct gw_pipeplan_input {
     gw_ledger *ranks; /* one for each pp rank; those of `n` get a pointer to the pipeline */
     int n;
     const gw_schedule *schedule;
-    const gw_stage_report *stages; /* of any rank's report: all have the same */
-    int places;                    /* messages under way between two stages */
-    bool deferred_norm;            /* the run's optimizer.norm */
-    const gw_hardware *hardware;   /* as somebody states it, or NULL: no time is in seconds */
+    const gw_stage_report *stages;   /* of any rank's report: all have the same */
+    int places;                      /* messages under way between two stages */
+    bool deferred_norm;              /* the run's optimizer.norm */
+    const gw_machine_spec *hardware; /* as somebody states it, or NULL: no time is in seconds */
 } gw_pipeplan_input;
 
 typedef struct gw_pipeplan_stage {
@@ -51,6 +51,9 @@ typedef struct gw_pipeplan {
     gw_sched_costs costs;
     gw_sched_times times;
     gw_sched_times alike; /* the same lists, all stages alike and messages free */
+    /* By the simulator (simulate.h), which plays memory traffic, reductions and the optimizer too;
+     * whoever has its result sets it. 0: none has. */
+    double simulated_step, simulated_bubble;
     double formula;       /* idle time / computing time, all stages alike; NAN: there is none */
     bool formula_of_span; /* it is of the longest span, not of the step */
     int64_t parameters;   /* of the model, each once */

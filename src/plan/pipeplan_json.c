@@ -95,6 +95,8 @@ static json_t *bubble_json(const gw_pipeplan *p) {
     put_real(o, "exact_norm", gw_pipeplan_period(p, false));
     put_real(o, "deferred_norm", gw_pipeplan_period(p, true));
     put_int(o, "messages", t->messages);
+    put_real(o, "simulated_step_s", p->simulated_step > 0 ? p->simulated_step : (double)NAN);
+    put_real(o, "simulated_bubble_step", p->simulated_step > 0 ? p->simulated_bubble : (double)NAN);
     return o;
 }
 

@@ -42,19 +42,18 @@ static const char *of_rank(const gw_pipeplan *p, int rank, bool layers, gw_arena
 static void print_ranks(const gw_pipeplan *p, FILE *out) {
     gw_arena mem = {0};
     fprintf(out, "\nranks of the pipeline: bytes at each one's peak\n");
-    gw_table *t = gw_table_new("rllrrrrrrrr");
+    gw_table *t = gw_table_new("rllrrrrrrrrr");
     gw_table_row(t, "rank", "stages", "layers", "params", "weights", "gradients", "optimizer",
-                 "activations", "boxes", "arena", "total");
+                 "held", "activations", "boxes", "arena", "total");
     for (int r = 0; r < p->n; r++) {
         const gw_ledger *l = &p->ranks[r];
-        int64_t places = l->most_places;
         gw_table_row(t, TEXT("%s%d", r == p->largest ? "> " : "", r), of_rank(p, r, false, &mem),
                      of_rank(p, r, true, &mem), COUNT(l->rank_params),
                      BYTES(l->by_cause[GW_CAUSE_WEIGHTS]), BYTES(l->by_cause[GW_CAUSE_GRADIENTS]),
                      BYTES(l->by_cause[GW_CAUSE_OPTIMIZER]),
-                     TEXT("%s, %lld place%s", BYTES(l->by_cause[GW_CAUSE_ACTIVATIONS]),
-                          (long long)places, S(places)),
-                     BYTES(l->box_bytes), BYTES(l->arena_bytes), BYTES(l->total_bytes));
+                     TEXT("%lld", (long long)p->times.micro_held[r]),
+                     BYTES(l->by_cause[GW_CAUSE_ACTIVATIONS]), BYTES(l->box_bytes),
+                     BYTES(l->arena_bytes), BYTES(l->total_bytes));
     }
     gw_table_print(t, out, "  ");
     gw_table_free(t);
@@ -63,8 +62,7 @@ static void print_ranks(const gw_pipeplan *p, FILE *out) {
     if (sum > p->parameters)
         fprintf(out, "  %s parameters stand on two ranks, which step them alike\n",
                 COUNT(sum - p->parameters));
-    fprintf(out, "  places: micro-batches that are under way in a rank at once, each with what its "
-                 "backward needs\n");
+    fprintf(out, "  " GW_SCHED_HELD "\n");
     gw_arena_release(&mem);
 }
 
@@ -140,10 +138,15 @@ static void print_bubble(const gw_pipeplan *p, FILE *out) {
             deferred > 0 ? 100 * (exact / deferred - 1) : 0,
             p->deferred_norm ? "deferred" : "exact");
     if (p->in_seconds)
-        fprintf(out, "  a step takes at least %s, the bubble counted in%s\n",
-                time_text(p, gw_pipeplan_period(p, p->deferred_norm), &mem),
-                p->links_stated ? "" : "; no link is stated: messages take no time");
-    else
+        fprintf(out, "  all work at the machine's peak%s; without reductions and the optimizer\n",
+                p->links_stated ? ", messages over its link"
+                                : "; no link is stated: messages take no time");
+    if (p->simulated_step > 0)
+        fprintf(out,
+                "  simulated with those, and each op at its own rate (below): a step of %s, "
+                "bubble/step %.1f %%\n",
+                gw_fmt_seconds((char[32]){0}, p->simulated_step), 100 * p->simulated_bubble);
+    if (!p->in_seconds)
         fprintf(out, "  messages take no time in these figures (--hardware gives them a link)\n");
     gw_arena_release(&mem);
 }

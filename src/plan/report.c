@@ -134,20 +134,63 @@ static void print_sizes(const gw_ledger *l, const char *name, FILE *out) {
     print_whose(l, out);
 }
 
-static void print_static(const gw_ledger *l, FILE *out) {
-    heading(out, "bytes a parameter: weights + gradients + optimizer states");
-    for (int i = 0; i < l->nkinds; i++) {
-        const gw_ledger_kind *k = &l->kinds[i];
-        fprintf(out, "  %s B", k->text);
-        if (l->nkinds > 1)
-            fprintf(out, "   for %lld tensor%s", (long long)k->tensors, S(k->tensors));
-        int64_t bytes = k->weights_bytes + k->gradients_bytes + k->optimizer_bytes;
-        if (bytes == k->total * k->params)
-            fprintf(out, "\n  %d B × %s params = %s\n", k->total, COUNT(k->params), BYTES(bytes));
-        else
-            fprintf(out, "\n  for %s params %s\n", COUNT(k->params), BYTES(bytes));
+/* Bytes of one parameter on a rank, of what is cut over dp its part. */
+static double each_of(const gw_ledger_kind *k) {
+    return (double)k->weights / (double)k->weights_over +
+           (double)k->gradients / (double)k->gradients_over +
+           (double)k->optimizer / (double)k->optimizer_over;
+}
+
+/* "18 B × 70,553,706,496 params ÷ 4 (tp 4) = 26.6 GB". Shards that are not all alike, as of a
+ * vocabulary that does not divide, are this rank's and the division is about right. */
+static void print_kind(const gw_ledger *l, const gw_ledger_kind *k, FILE *out) {
+    int64_t bytes = k->weights_bytes + k->gradients_bytes + k->optimizer_bytes;
+    double want = each_of(k) * (double)k->params / (double)k->cut;
+    bool alike = (double)bytes >= want * 0.999 && (double)bytes <= want * 1.001;
+    bool whole = k->weights_over == 1 && k->gradients_over == 1 && k->optimizer_over == 1;
+    fprintf(out, "  %s B", k->text);
+    if (l->nkinds > 1) fprintf(out, "   for %lld tensor%s", (long long)k->tensors, S(k->tensors));
+    if (k->cut > 1) fprintf(out, "%s cut over %s", l->nkinds > 1 ? "," : "  ", k->cut_text);
+    if (!alike) {
+        fprintf(out, "\n  for %s params %s\n", COUNT(k->params), BYTES(bytes));
+        return;
     }
+    bool same = k->weights_over == k->optimizer_over && k->gradients_over == k->optimizer_over;
+    int64_t over = k->cut * (same ? k->weights_over : 1);
+    fprintf(out, "\n  %.6g B × %s params", same ? (double)k->total : each_of(k), COUNT(k->params));
+    if (over > 1) fprintf(out, " ÷ %lld", (long long)over);
+    if (over > 1 && same && !whole)
+        fprintf(out, " (%s%sdp %lld)", k->cut_text, k->cut > 1 ? " × " : "",
+                (long long)k->weights_over);
+    else if (over > 1)
+        fprintf(out, " (%s)", k->cut_text);
+    fprintf(out, " = %s\n", BYTES(bytes));
+}
+
+/* What no layout can get below: all of it, cut over all ranks. */
+static void print_model_bytes(const gw_ledger *l, FILE *out) {
+    double params = 0, bytes = 0;
+    if (l->ranks == 1) return;
+    for (int i = 0; i < l->nkinds; i++) {
+        params += (double)l->kinds[i].params;
+        bytes += (double)l->kinds[i].params * l->kinds[i].total;
+    }
+    if (params <= 0) return;
+    double all = bytes / params * (double)l->params;
+    fprintf(out, "  the whole model: %.4g B × %s params = %s; ÷ %lld ranks = %s\n", bytes / params,
+            COUNT(l->params), BYTES((int64_t)all), (long long)l->ranks,
+            BYTES((int64_t)(all / (double)l->ranks)));
+}
+
+static void print_static(const gw_ledger *l, FILE *out) {
+    heading(out, l->pipeline    ? "bytes a parameter of this rank: weights + gradients + optimizer "
+                                  "states"
+                 : l->ranks > 1 ? "bytes a parameter of a rank: weights + gradients + optimizer "
+                                  "states"
+                                : "bytes a parameter: weights + gradients + optimizer states");
+    for (int i = 0; i < l->nkinds; i++) print_kind(l, &l->kinds[i], out);
     if (l->nkinds > 1) fprintf(out, "  together %s\n", BYTES(l->static_bytes));
+    print_model_bytes(l, out);
 }
 
 /* What a row of the peak consists of. */
@@ -406,11 +449,49 @@ static void print_other_memory(const gw_ledger *l, FILE *out) {
     gw_arena_release(&mem);
 }
 
+/* Do two rows differ in their algorithm alone? */
+static bool same_wire(const gw_ledger_wire *a, const gw_ledger_wire *b) {
+    return gw_str_eq(a->collective, b->collective) && gw_str_eq(a->axis, b->axis) &&
+           gw_str_eq(a->wire, b->wire) && a->ranks == b->ranks &&
+           a->at_even_load == b->at_even_load;
+}
+
+/* Bytes alone: by which algorithm they go and how long is the stated machine's matter. */
+static void print_wire_elsewhere(const gw_ledger *l, FILE *out) {
+    gw_arena mem = {0};
+    gw_table *t = gw_table_new("llrlrr");
+    gw_table_row(t, "collective", "over", "ranks", "wire", "count", "payload");
+    for (int i = 0; i < l->nwire; i++) {
+        const gw_ledger_wire *w = &l->wire[i];
+        int first = 0;
+        while (!same_wire(&l->wire[first], w)) first++;
+        if (first < i) continue;
+        int64_t count = 0, bytes = 0;
+        for (int k = i; k < l->nwire; k++) {
+            if (!same_wire(&l->wire[k], w)) continue;
+            count += l->wire[k].count;
+            bytes += l->wire[k].payload_bytes;
+        }
+        gw_table_row(t, w->collective, w->axis, TEXT("%lld", (long long)w->ranks),
+                     TEXT("%s%s", w->wire, w->at_even_load ? ", at even load" : ""), COUNT(count),
+                     BYTES(bytes));
+    }
+    gw_table_rule(t);
+    gw_table_row(t, "total", "", "", "", "", BYTES(l->wire_bytes));
+    gw_table_print(t, out, "  ");
+    gw_table_free(t);
+    gw_arena_release(&mem);
+}
+
 static void print_wire(const gw_ledger *l, bool verbose, FILE *out) {
     if (l->nwire == 0) return;
     gw_arena mem = {0};
     heading(out, l->pipeline ? "on the wire, a step: bytes that this rank sends"
                              : "on the wire, a step: bytes that rank 0 sends");
+    if (l->elsewhere) {
+        print_wire_elsewhere(l, out);
+        return;
+    }
     gw_table *t = gw_table_new("llrllrrrr");
     gw_table_row(t, "collective", "over", "ranks", "wire", "algorithm", "count", "payload", "moved",
                  "predicted");
@@ -444,5 +525,5 @@ void gw_plan_print(const gw_ledger *l, const char *name, bool all, bool verbose,
     print_waterfall(l, all, out);
     print_flops(l, out);
     print_wire(l, verbose, out);
-    print_kernels(l, all, out);
+    if (!l->elsewhere) print_kernels(l, all, out);
 }

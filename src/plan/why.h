@@ -6,7 +6,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#include "plan/block.h" /* gw_block, gw_block_input, gw_hardware */
+#include "plan/block.h" /* gw_block, gw_block_input, gw_machine_spec */
 
 enum { GW_WHY_DEGREES = 16, GW_WHY_MODES = 4 };
 
@@ -20,7 +20,7 @@ typedef struct gw_why_tp_row {
 
 typedef struct gw_why_tp {
     gw_block_input in;
-    gw_hardware hw;
+    gw_machine_spec hw;
     bool stated; /* a machine */
     gw_why_tp_row rows[GW_WHY_DEGREES];
     int n;
@@ -29,7 +29,7 @@ typedef struct gw_why_tp {
 /* Degrees 1, 2, 4 .. 64; where one of them does not divide the query heads also the largest divisor
  * of these below it; and `also`. hw NULL: no machine is stated. */
 GW_WARN_UNUSED gw_status gw_why_tp_init(gw_why_tp *w, const gw_block_input *in,
-                                        const gw_hardware *hw, int64_t also, gw_diags *dg);
+                                        const gw_machine_spec *hw, int64_t also, gw_diags *dg);
 /* Seconds of what a block sends over tp: on the stated links, otherwise by the machine of the
  * input. Negative: a link of that reach is not stated. */
 double gw_why_tp_exposed(const gw_why_tp *w, const gw_block *b);
@@ -38,7 +38,7 @@ double gw_why_tp_exposed(const gw_why_tp *w, const gw_block *b);
 double gw_why_tp_to_6n(const gw_why_tp *w, const gw_why_tp_row *r);
 /* The part of the peak that a product reaches by its roofline; 0: no peak or bandwidth is stated.
  * A product that a rank has nothing of has 0 FLOPs. */
-double gw_why_efficiency(const gw_hardware *hw, const gw_block_product *p);
+double gw_why_efficiency(const gw_machine_spec *hw, const gw_block_product *p);
 /* Kv heads of all ranks together over kv heads: 1 where none is a copy. */
 double gw_why_tp_copies(const gw_why_tp *w, const gw_why_tp_row *r);
 void gw_why_tp_print(const gw_why_tp *w, FILE *out);
@@ -53,7 +53,7 @@ typedef struct gw_why_cp_row {
 
 typedef struct gw_why_cp {
     gw_block_input in;
-    gw_hardware hw;
+    gw_machine_spec hw;
     bool stated;
     int64_t tp;
     gw_block whole; /* on one context-parallel rank */
@@ -63,7 +63,7 @@ typedef struct gw_why_cp {
 
 /* Degrees 2, 4 .. 64, and `also`; every block is cut over `tp` ranks besides. */
 GW_WARN_UNUSED gw_status gw_why_cp_init(gw_why_cp *w, const gw_block_input *in,
-                                        const gw_hardware *hw, const gw_block_layout *run,
+                                        const gw_machine_spec *hw, const gw_block_layout *run,
                                         gw_diags *dg);
 /* Seconds of what a block sends over cp, and the part of it that no attention hides: a ring sends a
  * block while it works on another, the other modes hide nothing. Negative: not known. */
@@ -77,6 +77,9 @@ json_t *gw_why_cp_json(const gw_why_cp *w); /* a new reference */
 
 /* ---- shared ---- */
 json_t *gw_why_block_json(const gw_block *b);
-void gw_why_print_machine(const gw_block_input *in, const gw_hardware *hw, bool stated, FILE *out);
+/* Is any link of it? */
+bool gw_why_links_stated(const gw_machine_spec *hw);
+void gw_why_print_machine(const gw_block_input *in, const gw_machine_spec *hw, bool stated,
+                          FILE *out);
 
 #endif

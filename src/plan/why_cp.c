@@ -41,7 +41,7 @@ static int hybrid(const gw_block_input *in, const gw_block_layout *run, int64_t 
 }
 
 static gw_status read_row(gw_why_cp *w, int64_t c, const gw_block_layout *run,
-                          const gw_hardware *hw, gw_diags *dg) {
+                          const gw_machine_spec *hw, gw_diags *dg) {
     gw_why_cp_row *r = &w->rows[w->n++];
     *r = (gw_why_cp_row){.c = c, .ulysses = hybrid(&w->in, run, c)};
     for (int mode = 0; mode < GW_WHY_MODES; mode++) {
@@ -57,7 +57,7 @@ static gw_status read_row(gw_why_cp *w, int64_t c, const gw_block_layout *run,
     return GW_OK;
 }
 
-gw_status gw_why_cp_init(gw_why_cp *w, const gw_block_input *in, const gw_hardware *hw,
+gw_status gw_why_cp_init(gw_why_cp *w, const gw_block_input *in, const gw_machine_spec *hw,
                          const gw_block_layout *run, gw_diags *dg) {
     *w = (gw_why_cp){.in = *in, .stated = hw != NULL, .tp = run->tp};
     if (hw) w->hw = *hw;
@@ -82,8 +82,8 @@ double gw_why_cp_sending(const gw_why_cp *w, const gw_block *b, int way) {
         seconds += b->cp[way][k].seconds;
     }
     if (bytes == 0) return 0;
-    if (!w->stated || (w->hw.link_bytes <= 0 && w->hw.beyond_bytes <= 0)) return seconds;
-    double link = gw_hardware_link(&w->hw, b->layout.cp * b->layout.tp);
+    if (!w->stated || !gw_why_links_stated(&w->hw)) return seconds;
+    double link = gw_machine_link(&w->hw, b->layout.cp * b->layout.tp);
     return link > 0 ? (double)bytes / link : -1;
 }
 
@@ -111,10 +111,10 @@ double gw_why_cp_exposed(const gw_why_cp *w, const gw_block *b) {
 
 double gw_why_cp_hides_from(const gw_why_cp *w, const gw_why_cp_row *r) {
     const gw_block *b = &r->modes[GW_CP_RING];
-    double link = gw_hardware_link(&w->hw, r->c * w->tp),
-           e = gw_dtype_bits(w->in.opts->compute) / 8;
-    if (!w->stated || w->hw.flops <= 0 || link <= 0 || b->heads == 0) return 0;
-    return (double)b->kv_heads / (double)b->heads * e * w->hw.flops * w->hw.mfu / link;
+    double link = gw_machine_link(&w->hw, r->c * w->tp), e = gw_dtype_bits(w->in.opts->compute) / 8;
+    if (!w->stated || gw_machine_flops(&w->hw, GW_BF16) <= 0 || link <= 0 || b->heads == 0)
+        return 0;
+    return (double)b->kv_heads / (double)b->heads * e * gw_machine_flops(&w->hw, GW_BF16) / link;
 }
 
 /* ---- for people ---- */
@@ -152,7 +152,7 @@ static const char *seconds(double s, gw_arena *mem) {
 
 static void print_times(const gw_why_cp *w, FILE *out) {
     gw_arena mem = {0};
-    bool known = w->hw.flops > 0;
+    bool known = gw_machine_flops(&w->hw, GW_BF16) > 0;
     gw_table *t = gw_table_new("rrrrrrrr");
     gw_table_row(t, "cp", "attention", "block", "ring", "hides from", "ulysses", "allgather",
                  "hybrid");
@@ -186,8 +186,8 @@ static void print_condition(const gw_why_cp *w, FILE *out) {
         "  a forward hop is 2 x tokens x kv heads x head size x bytes; it hides behind its block "
         "from\n  s/C = (kv heads / heads) x bytes x F / B tokens on: (%lld / %lld) x %d x F / B",
         (long long)b->kv_heads, (long long)b->heads, e);
-    double link = gw_hardware_link(&w->hw, 2 * w->tp);
-    if (w->hw.flops > 0 && link > 0)
+    double link = gw_machine_link(&w->hw, 2 * w->tp);
+    if (gw_machine_flops(&w->hw, GW_BF16) > 0 && link > 0)
         fprintf(out, " = %s at C 2", COUNT((int64_t)gw_why_cp_hides_from(w, &w->rows[0])));
     fputc('\n', out);
     int last = -1;

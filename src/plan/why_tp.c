@@ -59,7 +59,7 @@ static gw_block_product head_of(const gw_block_input *in, int64_t t) {
     return p;
 }
 
-gw_status gw_why_tp_init(gw_why_tp *w, const gw_block_input *in, const gw_hardware *hw,
+gw_status gw_why_tp_init(gw_why_tp *w, const gw_block_input *in, const gw_machine_spec *hw,
                          int64_t also, gw_diags *dg) {
     int64_t t[GW_WHY_DEGREES];
     *w = (gw_why_tp){.in = *in, .stated = hw != NULL};
@@ -78,11 +78,17 @@ gw_status gw_why_tp_init(gw_why_tp *w, const gw_block_input *in, const gw_hardwa
     return GW_OK;
 }
 
+bool gw_why_links_stated(const gw_machine_spec *hw) {
+    bool stated = false;
+    for (int i = 0; i < hw->ntiers; i++) stated |= hw->tiers[i].bytes_per_s > 0;
+    return stated;
+}
+
 double gw_why_tp_exposed(const gw_why_tp *w, const gw_block *b) {
     gw_block_wire sum = gw_block_over_tp(b);
     if (sum.payload_bytes == 0) return 0;
-    if (!w->stated || (w->hw.link_bytes <= 0 && w->hw.beyond_bytes <= 0)) return sum.seconds;
-    double link = gw_hardware_link(&w->hw, b->layout.tp);
+    if (!w->stated || !gw_why_links_stated(&w->hw)) return sum.seconds;
+    double link = gw_machine_link(&w->hw, b->layout.tp);
     return link > 0 ? (double)sum.payload_bytes / link : -1;
 }
 
@@ -90,13 +96,14 @@ double gw_why_tp_to_6n(const gw_why_tp *w, const gw_why_tp_row *r) {
     const gw_model *m = w->in.model;
     double sent = gw_why_tp_exposed(w, &r->plain) * (double)m->layers;
     double flops = 6 * (double)gw_model_count_active(m) * (double)r->plain.tokens / (double)r->t;
-    if (sent < 0 || w->hw.flops <= 0) return -1;
-    return sent * w->hw.flops * w->hw.mfu / flops;
+    if (sent < 0 || gw_machine_flops(&w->hw, GW_BF16) <= 0) return -1;
+    return sent * gw_machine_flops(&w->hw, GW_BF16) / flops;
 }
 
-double gw_why_efficiency(const gw_hardware *hw, const gw_block_product *p) {
-    if (hw->flops <= 0 || hw->memory_bytes <= 0 || p->bytes <= 0) return 0;
-    double reached = p->flops / p->bytes * hw->memory_bytes / hw->flops;
+double gw_why_efficiency(const gw_machine_spec *hw, const gw_block_product *p) {
+    double peak = hw->peak[GW_BF16], memory = hw->memory_bytes_per_s;
+    if (peak <= 0 || memory <= 0 || p->bytes <= 0) return 0;
+    double reached = p->flops / p->bytes * memory / peak;
     return reached < 1 ? reached : 1;
 }
 
@@ -116,11 +123,12 @@ static double of_ideal(const gw_why_tp *w, const gw_why_tp_row *r) {
 
 /* ---- for people ---- */
 
-void gw_why_print_machine(const gw_block_input *in, const gw_hardware *hw, bool stated, FILE *out) {
+void gw_why_print_machine(const gw_block_input *in, const gw_machine_spec *hw, bool stated,
+                          FILE *out) {
     gw_str text = {0};
-    if (stated) gw_hardware_describe(hw, &text);
-    if (text.len) fprintf(out, "  %s%s%s\n", hw->name, *hw->name ? ": " : "", gw_str_c(&text));
-    if (!stated || (hw->link_bytes <= 0 && hw->beyond_bytes <= 0))
+    if (stated) gw_machine_describe(hw, &text);
+    if (text.len) fprintf(out, "  %s\n", gw_str_c(&text));
+    if (!stated || !gw_why_links_stated(hw))
         fprintf(out, "  seconds of collectives: %s\n",
                 in->comm->calibration
                     ? "as calibrated for this machine (layout.calibration)"
@@ -185,7 +193,7 @@ static void print_products(const gw_why_tp *w, FILE *out) {
                      cells[1], cells[2], cells[3], cells[4], cells[5], cells[6],
                      shape(product(cols[n - 1], p), &mem));
     }
-    bool known = w->hw.flops > 0 && w->hw.memory_bytes > 0;
+    bool known = w->hw.peak[GW_BF16] > 0 && w->hw.memory_bytes_per_s > 0;
     fprintf(out,
             known
                 ? "\n  forward products of a rank, m = %s rows: %% of the peak that memory allows\n"

@@ -346,6 +346,7 @@ gw_status gw_exec_new(gw_exec **out, const gw_graph *program, const gw_exec_opts
     gw_status st = opts->own_params ? reserve_params(x, dg) : bind_params(x, opts->params_from, dg);
     if (st == GW_OK && opts->params_from) bind_states(x, opts->params_from);
     if (st == GW_OK) measure_bounds(x);
+    if (st == GW_OK && opts->keeps) gw_ahead_init(x);
     if (st == GW_OK) st = reserve(x, opts, dg);
     if (st == GW_OK) st = make_copier(x, opts, dg);
     if (st == GW_OK) st = share(x, &x->weights, &x->share_weights, dg);

@@ -53,6 +53,7 @@ typedef struct gw_exec_opts {
     int64_t rank;            /* in the mesh; 0 on one rank */
     const char *offload_dir; /* folder for values that the program keeps on disk */
     bool poison; /* fill values with NaN when their life ends (always on in debug builds) */
+    bool keeps;  /* the program has room for a copy of parameters and states (gw_compile_keeps) */
     /* For studies and tests of schedules: each F, I and W of stage s lasts at least
      * stage_seconds[0][s], [1][s], [2][s] seconds, a whole B as long as its I and W together. The
      * rank sleeps after the ops until that time is over. NULL: as long as they take. Indexed by all
@@ -123,6 +124,23 @@ GW_WARN_UNUSED gw_status gw_exec_run_loop(gw_exec *x, bool last, gw_diags *dg);
  * checked first, so the op named is the one that produced it. Slow. With several ranks it goes on
  * to the segment's end, since the others wait in its collectives. */
 GW_WARN_UNUSED gw_status gw_exec_run_checked(gw_exec *x, gw_segment seg, gw_oid *bad, gw_diags *dg);
+
+/* ---- a pipeline's step that does not wait for the norm (exec_ahead.c) ---- */
+/* POST as if nothing were clipped, after a copy was made of parameters and states. Nothing of the
+ * norm is exchanged: *sum is this rank's part of the sum of squares, as the program has it. */
+GW_WARN_UNUSED gw_status gw_exec_run_ahead(gw_exec *x, double *sum, gw_diags *dg);
+/* Parameters and states are as they were before the latest gw_exec_run_ahead. */
+void gw_exec_restore(gw_exec *x);
+/* What the program makes of the parts of the ranks of a pipeline, sums[stage ranks], to the bit of
+ * a step that waits. On a rank of the first stage, between segments. */
+typedef struct gw_exec_verdict {
+    double norm;
+    bool right; /* it is finite, and clips nothing: the step was right */
+} gw_exec_verdict;
+GW_WARN_UNUSED gw_status gw_exec_judge(gw_exec *x, const double *sums, int n, double inv_scale,
+                                       gw_exec_verdict *out, gw_diags *dg);
+/* Bytes of messages that gw_exec_run_ahead leaves out. */
+int64_t gw_exec_unsent_bytes(const gw_exec *x);
 
 /* Bytes of our own arena as reserved and bound (0 when an overlay is used): what the plan must
  * equal. */

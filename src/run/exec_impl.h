@@ -61,7 +61,12 @@ struct gw_exec {
     gw_flow flow;             /* its pieces and places */
     struct gw_stages *stages; /* NULL: the program has none */
     int64_t now;              /* carried values mean this micro-batch; -1: their place 0 */
-    const bool *fed;          /* [classes]: inputs that a feed under way may write; NULL: all */
+    int64_t kept;             /* bytes at the top of the arena for gw_exec_run_ahead; 0: none */
+    double *cells;            /* [stage ranks and a few], with tensors of them */
+    gw_tensor *scalars;
+    bool ahead;      /* POST does not wait for the norm */
+    double own_sum;  /* of squares, of the latest such POST */
+    const bool *fed; /* [classes]: inputs that a feed under way may write; NULL: all */
 };
 
 /* ---- exec.c ---- */
@@ -81,6 +86,12 @@ GW_WARN_UNUSED gw_status gw_exec_step_op(gw_exec *x, gw_oid i, gw_watch *w, int6
                                          gw_diags *dg);
 /* What this rank does from here on, for those who wait for it. */
 void gw_exec_say(gw_exec *x, const char *fmt, ...) GW_PRINTF(2, 3);
+
+/* ---- exec_ahead.c ---- */
+/* Room for the copy and for scalars; the bounds are measured. */
+void gw_ahead_init(gw_exec *x);
+/* With x->ahead, before op i is launched; true: it is left out. */
+bool gw_ahead_skips(gw_exec *x, gw_oid i);
 
 /* ---- exec_stages.c ---- */
 /* For a program with actions, its ops bound: x->stages, in x->mem. */

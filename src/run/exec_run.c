@@ -64,6 +64,7 @@ static gw_status launch(gw_exec *x, gw_oid i, gw_diags *dg) {
     gw_bound_op *b = &x->ops[i];
     char buf[48];
     GW_TRY(gw_copier_before(x->copier, i, dg));
+    if (x->ahead && gw_ahead_skips(x, i)) return GW_OK;
     switch (b->what) {
     case GW_BOUND_NOTHING: return GW_OK;
     case GW_BOUND_COPY: gw_copier_issue(x->copier, i); return GW_OK;

@@ -27,7 +27,7 @@
 
 #include "base/panic.h" /* GW_ASSERT, gw_panic */
 #include "base/str.h"   /* gw_str_eq */
-#include "sched/sched.h"
+#include "sched/impl.h" /* gw_sched_place */
 
 typedef struct channel {
     double *arrives, *freed; /* [ring] */
@@ -164,6 +164,26 @@ static void steps(runner *k) {
     }
 }
 
+/* Places: a stage with a backward in halves has three kinds, one with a whole backward one. */
+static void place(const gw_schedule *s, const gw_sched_costs *c, int r, gw_sched_times *out,
+                  gw_arena *a) {
+    gw_sched_places *p = gw_arena_new(a, gw_sched_places, s->stages);
+    for (int64_t i = 0; i < s->lists[r].n; i++) {
+        gw_action x = s->lists[r].items[i];
+        if (x.act == GW_ACT_I) p[x.stage].halves = true;
+    }
+    for (int64_t i = 0; i < s->lists[r].n; i++) {
+        gw_action x = s->lists[r].items[i];
+        if (x.stage >= 0) gw_sched_place(&p[x.stage], (gw_act)x.act);
+    }
+    for (int st = 0; st < s->stages; st++) {
+        double whole = of(c->held, st, 1), kept = of(c->held_weight, st, whole / 2);
+        out->placed[r] +=
+            gw_sched_placed(&p[st], whole, kept, of(c->made, st, fmax(0, kept - whole))) +
+            gw_sched_early(&p[st]) * of(c->message, st, 0);
+    }
+}
+
 /* What a rank holds follows from the order of its list alone. */
 static void hold(const gw_schedule *s, const gw_sched_costs *c, int r, gw_sched_times *out) {
     double held = 0;
@@ -207,6 +227,7 @@ void gw_sched_time(const gw_schedule *s, const gw_sched_costs *c, int places, gw
     out->spans = gw_arena_new(a, gw_sched_span *, n);
     out->busy = gw_arena_new(a, double, n);
     out->held = gw_arena_new(a, double, n);
+    out->placed = gw_arena_new(a, double, n);
     out->micro_held = gw_arena_new(a, int64_t, n);
     runner k = {.s = s, .c = c, .out = out};
     k.ring = places < s->micro_batches ? places : s->micro_batches;
@@ -230,7 +251,10 @@ void gw_sched_time(const gw_schedule *s, const gw_sched_costs *c, int places, gw
     }
     run(&k);
     steps(&k);
-    for (int r = 0; r < n; r++) hold(s, c, r, out);
+    for (int r = 0; r < n; r++) {
+        hold(s, c, r, out);
+        place(s, c, r, out, a);
+    }
     summarise(&k);
 }
 

@@ -28,7 +28,7 @@
 
 #include "sched/impl.h"
 
-enum { SENT = 1, GOT = 4 }; /* flags of a pair; shifted by 1 for what goes back */
+enum { SENT = 1, GOT = 4, MADE = 16 }; /* flags of a pair; shifted by 1 for what goes back */
 
 typedef struct channel {
     int32_t *order; /* micro-batches, as they are sent */
@@ -102,7 +102,10 @@ static void add_sends(completer *c, int rank, const int64_t *last) {
                           .stage = x.stage,
                           .micro = x.micro};
         bool made = x.act == GW_ACT_F ? on : back && (x.act == GW_ACT_B || x.act == GW_ACT_I);
-        if (made && gw_sched_channel(s, send) >= 0) out->items[out->n++] = send;
+        uint8_t *flags = flags_of(c, x.stage, x.micro),
+                flag = (uint8_t)(MADE << (x.act != GW_ACT_F));
+        if (made && !(*flags & flag) && gw_sched_channel(s, send) >= 0) out->items[out->n++] = send;
+        if (made) *flags |= flag; /* an action that stands there twice sends once */
         if (reduce && last[x.stage] == i) append(out, GW_ACT_REDUCE, x.stage, -1);
     }
     if (step) append(out, GW_ACT_STEP, -1, -1);

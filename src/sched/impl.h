@@ -45,6 +45,56 @@ static inline int gw_sched_receiver(const gw_schedule *s, int channel) {
     return s->rank_of[channel / 2 + (channel % 2 ? -1 : 1)];
 }
 
+/* Micro-batches of one stage that wait for something, in the order of a list: now and at most. Of a
+ * whole backward what F leaves is one kind (to_input). */
+typedef struct gw_sched_places {
+    bool halves;
+    /* F to I, F to W, I to W; a message on from its receive to I; one back to I, and to W */
+    int32_t now[6], most[6];
+} gw_sched_places;
+static inline void gw_sched_take(gw_sched_places *p, int kind) {
+    if (++p->now[kind] > p->most[kind]) p->most[kind] = p->now[kind];
+}
+static inline void gw_sched_place(gw_sched_places *p, gw_act act) {
+    bool i = act == GW_ACT_I || act == GW_ACT_B, w = act == GW_ACT_W || act == GW_ACT_B;
+    if (act == GW_ACT_F) {
+        gw_sched_take(p, 0);
+        if (p->halves) gw_sched_take(p, 1);
+    }
+    if (i && p->halves) gw_sched_take(p, 2);
+    if (act == GW_ACT_RECV_F) gw_sched_take(p, 3);
+    if (act == GW_ACT_RECV_B) gw_sched_take(p, 4);
+    if (act == GW_ACT_RECV_B) gw_sched_take(p, 5);
+    if (i) p->now[0]--;
+    if (i) p->now[3]--;
+    if (i) p->now[4]--;
+    if (w) p->now[5]--;
+    if (!w || !p->halves) return;
+    p->now[1]--;
+    p->now[2]--;
+}
+/* Messages that are received before they are needed take places beyond those of `placed`. */
+static inline int32_t gw_sched_early(const gw_sched_places *p) {
+    int32_t on = p->most[3] - p->most[0], back = p->most[4] - 1;
+    if (p->halves && p->most[5] - p->most[2] > back) back = p->most[5] - p->most[2];
+    return (on > 0 ? on : 0) + (back > 0 ? back : 0);
+}
+/* What they take, with `held`, `held_weight` and `made` of gw_sched_costs. */
+static inline double gw_sched_placed(const gw_sched_places *p, double held, double held_weight,
+                                     double made) {
+    double kept = held_weight - made; /* from F on */
+    if (!p->halves) return p->most[0] * held;
+    return p->most[0] * (held - kept) + p->most[1] * kept + p->most[2] * made;
+}
+
+/* The same of what is there now: what one pool for all kinds would need. */
+static inline double gw_sched_there(const gw_sched_places *p, double held, double held_weight,
+                                    double made) {
+    double kept = held_weight - made;
+    if (!p->halves) return p->now[0] * held;
+    return p->now[0] * (held - kept) + p->now[1] * kept + p->now[2] * made;
+}
+
 /* Where a schedule was written, for messages about it. */
 typedef struct gw_sched_token {
     gw_action action;

@@ -16,6 +16,7 @@
 // two neighbouring stages and send nothing there, and the first rank holds the last stage too.
 #include "sched/sched.h"
 
+#include <stdio.h> /* snprintf */
 #include <string.h>
 
 #include "base/panic.h" /* GW_ASSERT, gw_panic */
@@ -107,10 +108,12 @@ static gw_status refused(const gw_sched_kind *k, const char *why, const gw_sched
                          gw_diags *dg) {
     gw_diag *g = gw_diag_add(dg, GW_ERROR, GW_ERR_CONFIG, "schedule", (gw_where){0},
                              "schedule %s: %s", k->name, why);
-    gw_diag_hint(dg, g, "the nearest that fits: %d rank%s, %d stage%s a rank, %d micro-batch%s",
+    char memory[48] = "";
+    if (near->memory > 0) snprintf(memory, sizeof memory, ", memory of %g", near->memory);
+    gw_diag_hint(dg, g, "the nearest that fits: %d rank%s, %d stage%s a rank, %d micro-batch%s%s",
                  near->ranks, near->ranks == 1 ? "" : "s", near->virtual_stages,
                  near->virtual_stages == 1 ? "" : "s", near->micro_batches,
-                 near->micro_batches == 1 ? "" : "es");
+                 near->micro_batches == 1 ? "" : "es", memory);
     return GW_ERR_CONFIG;
 }
 

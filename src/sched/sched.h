@@ -48,9 +48,12 @@ typedef struct gw_sched_costs {
     double step;          /* the optimizer's, after a rank's last action and its reductions */
     bool barrier; /* no rank steps before all are done (a norm of all gradients); otherwise each
                      steps when it is */
-    /* Activations a micro-batch leaves in stage s from F to B or I, and, of a backward in halves,
-     * what stays from I to W. Any unit; NULL: 1 and 1/2. */
-    const double *held, *held_weight;
+    /* What a micro-batch leaves in stage s from F to B or I, and, of a backward in halves, what is
+     * there from I to W; `made` of that comes from I itself (gradients of outputs), the rest stays
+     * from F. Any unit, bytes for instance; NULL: 1, half of held, and nothing (but
+     * what held_weight is more than held). */
+    const double *held, *held_weight, *made;
+    const double *message; /* [stages]: what a message takes there once it is received; NULL: 0 */
 } gw_sched_costs;
 
 typedef struct gw_sched_request {
@@ -58,14 +61,18 @@ typedef struct gw_sched_request {
     int virtual_stages; /* stages a rank; 0: what the schedule is made for */
     int32_t micro_batches;
     const gw_sched_costs *costs; /* for those that search; NULL: F = I = W = 1, nothing else */
-    double memory; /* for those that search: most activations held by a rank, in units of one
-                      micro-batch of all stages of a rank; 0: what the schedule is named for */
+    double memory; /* for those that search: most activations held by a rank, in units of what one
+                      micro-batch leaves in all its stages (costs.held); 0: what the schedule is
+                      named for. Where costs.made is given it is a promise of places
+                      (gw_sched_times.placed), otherwise of what is held at once */
+    int places;    /* messages under way in a channel, which searches reckon with; 0: no limit */
 } gw_sched_request;
 
 typedef struct gw_sched_kind {
     const char *name; /* "1f1b" */
     const char *doc;  /* one line */
     bool searches;    /* looks for an order, given costs and memory */
+    bool weighs;      /* its order hangs on costs.held and made, if on nothing else */
     bool halves;      /* backward in halves: I and W */
     int made_for;     /* stages a rank, where a request has 0 */
     /* Fits the request? If not: *why in a, one line with the numbers, and in *near the nearest
@@ -154,6 +161,9 @@ typedef struct gw_sched_times {
     double step;           /* from the first action to the end of the last step */
     double *busy;          /* [ranks]: computing */
     double *held;          /* [ranks]: most activations held at once */
+    double *placed; /* [ranks]: places for them, as a program has them (ir/flow.h): what lives from
+                       F to I, from F to W and from I to W lies apart, each with as many places as
+                       there are micro-batches between the two at once */
     int64_t *micro_held;   /* [ranks]: most (stage, micro-batch) pairs held at once, F to B or W */
     double idle_step;      /* largest share of the step that a rank does not compute */
     double bubble_step;    /* 1 - mean busy / step */
@@ -162,6 +172,10 @@ typedef struct gw_sched_times {
     double idle_longest;   /* share of that span in which this rank waits */
     int64_t messages, most_messages; /* sent by all, by one rank */
 } gw_sched_times;
+
+/* What `micro_held` is, wherever it is printed. */
+#define GW_SCHED_HELD                                                                              \
+    "held: pairs of a stage and a micro-batch, from forward to the last of their backward"
 
 /* When everything happens if nothing is late: each action begins when its rank has done the one
  * before and what it needs is there. `places` as in the checks. The schedule has been checked. */

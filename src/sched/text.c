@@ -14,8 +14,9 @@
 // A list may leave out messages, reductions and steps (gw_schedule_complete), so computing actions
 // are all that must be written. A printed schedule has them all, and is parsed to itself.
 //
-// A wrong head ends the parse, since all else hangs on it. Words in lists that are no actions are
-// all told, and so is what the checker finds, each with its line and column.
+// A mark of UTF-8 at the beginning of the text (EF BB BF) is skipped. A wrong head ends the parse,
+// since all else hangs on it. Words in lists that are no actions are all told, and so is what the
+// checker finds, each with its line and column.
 #include <string.h>
 
 #include "base/io.h" /* gw_file_read */
@@ -225,6 +226,10 @@ static gw_status parse_list(parser *p, gw_sched_builder *b, gw_where *ranks) {
     word key = p->now;
     GW_TRY(take_key(p, "rank"));
     word number = p->now;
+    int64_t any;
+    if (number_of(&number, INT32_MAX, &any) && any >= b->s->ranks)
+        return WRONG(p, &number, "there is no rank %lld: 'ranks' says %d, from 0", (long long)any,
+                     b->s->ranks);
     GW_TRY(take_number(p, "a rank", 0, b->s->ranks - 1, &rank));
     if (ranks[rank].line)
         return WRONG(p, &number, "rank %d has a list already, on line %d", rank, ranks[rank].line);
@@ -242,7 +247,28 @@ static gw_status parse_list(parser *p, gw_sched_builder *b, gw_where *ranks) {
     return GW_OK;
 }
 
+/* Bytes 0 would end what messages quote; they stand in no text. */
+static gw_status check_is_text(parser *p) {
+    const char *zero = memchr(p->text, 0, (size_t)p->n);
+    if (!zero) return GW_OK;
+    gw_where w = {.file = p->file, .line = 1, .column = 1};
+    for (const char *c = p->text; c < zero; c++) {
+        w.column = *c == '\n' ? 1 : w.column + 1;
+        w.line += *c == '\n';
+    }
+    return gw_fail_at(p->dg, GW_ERR_CONFIG, "schedule-text", w,
+                      "a byte 0: this is no schedule's text");
+}
+
+/* The mark with which some editors begin a file in UTF-8. */
+static void skip_mark(parser *p) {
+    if (p->n < 3 || memcmp(p->text, "\xef\xbb\xbf", 3) != 0) return;
+    p->at = p->line_start = 3;
+}
+
 static gw_status parse(parser *p, gw_arena *a, gw_schedule *s) {
+    GW_TRY(check_is_text(p));
+    skip_mark(p);
     advance(p);
     GW_TRY(parse_heads(p, a, s));
     gw_where *ranks = gw_arena_new(&p->tmp, gw_where, s->ranks);

@@ -31,8 +31,8 @@ static bool admits(const gw_sched_request *r, gw_arena *a, const char **why,
 static void make(const gw_sched_request *r, gw_arena *a, gw_schedule *out) {
     gw_zb_problem p;
     gw_zb_problem_of(r, 2.0 * r->ranks, a, &p);
-    gw_zb_order given[2] = {gw_zb_order_by_hand(&p, 1, a), gw_zb_order_by_hand(&p, 2, a)}, best;
-    gw_zb_search(&p, given, 2, a, &best);
+    gw_zb_order best;
+    gw_zb_search(&p, NULL, 0, a, &best);
     gw_zb_order_emit(&p, &best, "zb-2p", a, out);
 }
 
@@ -40,6 +40,7 @@ const gw_sched_kind gw_sched_kind_zb_2p = {
     .name = "zb-2p",
     .doc = "backward in halves, the order found for given costs and memory; twice that of 1f1b",
     .searches = true,
+    .weighs = true,
     .halves = true,
     .made_for = 1,
     .admits = admits,

@@ -17,6 +17,13 @@
 // back either: (p - 1)(F + I - 2W) stays, none if all take equally long, with twice the memory.
 // With fewer micro-batches than the lag asks for, the same order holds without those that there are
 // not: leaving out micro-batches takes no action's precondition away.
+//
+// Those papers count micro-batches. Bytes are another matter: a gradient of weights that waits
+// keeps the products' inputs and the gradients of their outputs, together about as much as all that
+// backward reads, and each kind of these has places of its own in a program. So where a request
+// says what they take (costs.made), a rank lags as far as its memory has places for, and where not
+// even one gradient can wait without taking the room of a micro-batch under way, its backward stays
+// whole. So it does on the first stage if nothing of it waits: nobody waits for its input gradient.
 #include <math.h>
 #include <string.h>
 
@@ -39,7 +46,10 @@ void gw_zb_problem_of(const gw_sched_request *r, double memory, gw_arena *a, gw_
     *out = (gw_zb_problem){.ranks = r->ranks,
                            .chunks = r->virtual_stages,
                            .micro_batches = r->micro_batches,
+                           .apart = c->made != NULL,
                            .barrier = c->barrier,
+                           .step = c->step,
+                           .places = r->places,
                            .memory = r->memory > 0 ? r->memory : memory};
     out->forward = filled(c->forward, NULL, 1, n, a);
     out->input = filled(c->input, NULL, 1, n, a);
@@ -48,36 +58,73 @@ void gw_zb_problem_of(const gw_sched_request *r, double memory, gw_arena *a, gw_
     out->reduce = filled(c->reduce, NULL, 0, n, a);
     out->held = filled(c->held, NULL, 1, n, a);
     out->held_weight = filled(c->held_weight, out->held, 0.5, n, a);
+    out->made = filled(c->made, NULL, 0, n, a);
+    out->message = filled(c->message, NULL, 0, n, a);
+    for (int s = 0; s < n && !c->made; s++) /* what F has not left, I has made */
+        out->made[s] = fmax(0, out->held_weight[s] - out->held[s]);
 }
 
 gw_zb_order gw_zb_order_new(const gw_zb_problem *p, gw_arena *a) {
     gw_zb_order o = {.n = 3 * (int64_t)p->chunks * p->micro_batches};
     o.codes = gw_arena_new(a, uint8_t *, p->ranks);
+    o.whole = gw_arena_new(a, bool, p->ranks * p->chunks);
     for (int r = 0; r < p->ranks; r++) o.codes[r] = gw_arena_new(a, uint8_t, o.n);
     return o;
 }
 
-static int stage_of(const gw_zb_problem *p, int rank, int chunk) {
-    return chunk ? 2 * p->ranks - 1 - rank : rank;
+/* ---- memory ---- */
+
+double gw_zb_unit(const gw_zb_problem *p, int rank) {
+    double sum = 0;
+    for (int c = 0; c < p->chunks; c++) sum += p->held[gw_zb_stage(p, rank, c)];
+    return sum;
 }
 
-static int rank_of(const gw_zb_problem *p, int stage) {
-    return stage < p->ranks ? stage : 2 * p->ranks - 1 - stage;
+void gw_zb_wholes(const gw_zb_problem *p, double memory, bool *whole) {
+    for (int r = 0; r < p->ranks; r++) {
+        /* Under way at once where nothing is to stand still: as with 1F1B; in a V at least half. */
+        double need = p->chunks == 1 ? p->ranks - r : ceil(memory / 2), made = 0;
+        for (int c = 0; c < p->chunks; c++) made += p->made[gw_zb_stage(p, r, c)];
+        need = fmax(1, fmin(need, p->micro_batches));
+        bool w =
+            p->apart && need * gw_zb_unit(p, r) + made > memory * gw_zb_unit(p, r) * (1 + 1e-9);
+        for (int c = 0; c < p->chunks; c++) whole[gw_zb_stage(p, r, c)] = w;
+    }
 }
 
 /* ---- by hand ---- */
 
+/* By how many weight gradients rank r may be behind, of the `lag` that are wanted, with `under_way`
+ * micro-batches on their way. */
+static int64_t lag_within(const gw_zb_problem *p, int r, int64_t under_way, int64_t lag) {
+    if (!p->apart) return lag;
+    int64_t m = p->micro_batches;
+    for (; lag > 0; lag--) {
+        gw_sched_places x = {.halves = true};
+        x.most[0] = (int32_t)GW_MIN(under_way, m);
+        x.most[1] = (int32_t)GW_MIN(under_way + lag, m);
+        x.most[2] = (int32_t)GW_MIN(lag + 1, m);
+        if (gw_sched_placed(&x, p->held[r], p->held_weight[r], p->made[r]) <=
+            p->memory * p->held[r] * (1 + 1e-9))
+            break;
+    }
+    return lag;
+}
+
 gw_zb_order gw_zb_order_by_hand(const gw_zb_problem *p, int lag, gw_arena *a) {
     GW_ASSERT(p->chunks == 1);
     gw_zb_order o = gw_zb_order_new(p, a);
-    int64_t m = p->micro_batches, most = (int64_t)lag * (p->ranks - 1);
+    gw_zb_wholes(p, p->memory, o.whole);
+    int64_t m = p->micro_batches;
     for (int r = 0; r < p->ranks; r++) {
         int64_t ahead = (int64_t)lag * (p->ranks - 1 - r), n = 0;
+        int64_t behind = o.whole[r] ? 0 : lag_within(p, r, ahead + 1, (int64_t)lag * r);
+        if (r == 0 && behind == 0 && p->apart) o.whole[0] = true;
         for (int64_t k = 0; k < ahead && k < m; k++) o.codes[r][n++] = GW_ACT_F;
         for (int64_t k = 0; k < m; k++) {
             if (ahead + k < m) o.codes[r][n++] = GW_ACT_F;
             o.codes[r][n++] = GW_ACT_I;
-            if (ahead + k >= most) o.codes[r][n++] = GW_ACT_W;
+            if (k >= behind) o.codes[r][n++] = GW_ACT_W;
         }
         while (n < o.n) o.codes[r][n++] = GW_ACT_W;
     }
@@ -91,8 +138,9 @@ typedef struct replay {
     double *done;   /* [2 * stages * micro_batches]: when F, then I, is through; -1: not yet */
     int32_t *count; /* [3 * stages]: F, I, W done */
     int64_t *at;    /* [ranks] */
-    double *now, *start, *reduced, *held;
-    int *stack, nstack;
+    double *now, *start, *reduced;
+    gw_sched_places *places; /* [stages] */
+    const bool *whole;
     gw_zb_score score;
 } replay;
 
@@ -108,29 +156,44 @@ static double ready(const replay *k, int r, int act, int stage, int32_t micro) {
     if (act == GW_ACT_I && stage == last) return *done_at(k, 0, stage, micro);
     int from = act == GW_ACT_F ? stage - 1 : stage + 1;
     double t = *done_at(k, act == GW_ACT_I, from, micro);
-    return t < 0 || rank_of(k->p, from) == r ? t : t + k->p->send[from];
+    return t < 0 || gw_zb_rank(k->p, from) == r ? t : t + k->p->send[from];
+}
+
+/* A whole backward is I with the time of both. */
+double gw_zb_time(const gw_zb_problem *p, const bool *whole, int act, int stage) {
+    if (act == GW_ACT_F) return p->forward[stage];
+    double w = p->weight[stage];
+    if (act == GW_ACT_W) return whole[stage] ? 0 : w;
+    return p->input[stage] + (whole[stage] ? w : 0);
+}
+
+double gw_zb_held(const gw_zb_problem *p, const gw_sched_places *places, int rank) {
+    double sum = 0;
+    for (int c = 0; c < p->chunks; c++) {
+        int s = gw_zb_stage(p, rank, c);
+        sum += (p->apart ? gw_sched_placed : gw_sched_there)(&places[s], p->held[s],
+                                                             p->held_weight[s], p->made[s]);
+    }
+    return sum;
 }
 
 /* The next action of a rank; false: it must wait for one that has not been replayed. */
 static bool replay_one(replay *k, int r, uint8_t code) {
     const gw_zb_problem *p = k->p;
-    int act = code & 3, stage = stage_of(p, r, code >> 2);
+    int act = code & 3, stage = gw_zb_stage(p, r, code >> 2);
     int32_t *count = &k->count[3 * stage];
     int done = act == GW_ACT_F ? 0 : act == GW_ACT_I ? 1 : 2;
     int32_t micro = count[done];
     double t = ready(k, r, act, stage, micro);
     if (t < 0) return false;
     if (k->at[r] == 0) k->start[r] = fmax(k->now[r], t);
-    k->now[r] = fmax(k->now[r], t) + (done == 0   ? p->forward[stage]
-                                      : done == 1 ? p->input[stage]
-                                                  : p->weight[stage]);
+    k->now[r] = fmax(k->now[r], t) + gw_zb_time(p, k->whole, act, stage);
     if (done < 2) *done_at(k, done, stage, micro) = k->now[r];
-    k->held[r] += done == 0   ? p->held[stage]
-                  : done == 1 ? p->held_weight[stage] - p->held[stage]
-                              : -p->held_weight[stage];
-    double whole = p->held[stage_of(p, r, 0)];
-    if (p->chunks == 2) whole += p->held[stage_of(p, r, 1)];
-    if (whole > 0) k->score.memory = fmax(k->score.memory, k->held[r] / whole);
+    if (!k->whole[stage] || act != GW_ACT_W)
+        gw_sched_place(&k->places[stage],
+                       k->whole[stage] && act == GW_ACT_I ? GW_ACT_B : (gw_act)act);
+    double unit = gw_zb_unit(p, r);
+    if (unit > 0) k->score.memory = fmax(k->score.memory, gw_zb_held(p, k->places, r) / unit);
     count[done]++;
     if (done == 2 && count[2] == p->micro_batches)
         k->reduced[r] = fmax(k->now[r], k->reduced[r]) + p->reduce[stage];
@@ -148,7 +211,9 @@ gw_zb_score gw_zb_order_score(const gw_zb_problem *p, const gw_zb_order *o, gw_a
     k.now = gw_arena_new(a, double, p->ranks);
     k.start = gw_arena_new(a, double, p->ranks);
     k.reduced = gw_arena_new(a, double, p->ranks);
-    k.held = gw_arena_new(a, double, p->ranks);
+    k.places = gw_arena_new(a, gw_sched_places, stages);
+    k.whole = o->whole;
+    for (int s = 0; s < stages; s++) k.places[s].halves = !o->whole[s];
     /* Each rank as far as it comes, down the pipeline and up again, until nothing moves. */
     for (bool moved = true, down = true; moved; down = !down) {
         moved = false;
@@ -172,6 +237,43 @@ gw_zb_score gw_zb_order_score(const gw_zb_problem *p, const gw_zb_order *o, gw_a
     return k.score;
 }
 
+gw_zb_score gw_zb_order_clock(const gw_zb_problem *p, const gw_zb_order *o, gw_arena *a) {
+    gw_zb_score score = gw_zb_order_score(p, o, a);
+    gw_sched_costs c = {.forward = p->forward,
+                        .input = p->input,
+                        .weight = p->weight,
+                        .send = p->send,
+                        .reduce = p->reduce,
+                        .held = p->held,
+                        .held_weight = p->held_weight,
+                        .made = p->made,
+                        .message = p->message,
+                        .step = p->step,
+                        .barrier = p->barrier};
+    gw_schedule s;
+    gw_sched_times t;
+    gw_zb_order_emit(p, o, "", a, &s);
+    gw_schedule_complete(&s, a);
+    gw_sched_time(&s, &c, p->places > 0 ? p->places : p->micro_batches, a, &t);
+    double span = 0;
+    for (int r = 0; r < p->ranks; r++) {
+        double end = 0, start = HUGE_VAL;
+        for (int64_t i = 0; i < s.lists[r].n; i++) {
+            gw_act act = (gw_act)s.lists[r].items[i].act;
+            if (act == GW_ACT_STEP) continue;
+            end = fmax(end, t.spans[r][i].end);
+            if (act == GW_ACT_F) start = fmin(start, t.spans[r][i].start);
+        }
+        span = fmax(span, end - start);
+        double unit = gw_zb_unit(p, r), most = p->apart ? t.placed[r] : t.held[r];
+        if (unit > 0) score.memory = fmax(score.memory, most / unit);
+    }
+    double step = t.step - p->step;
+    score.first = p->barrier ? step : span;
+    score.second = p->barrier ? span : step;
+    return score;
+}
+
 /* ---- out ---- */
 
 void gw_zb_order_emit(const gw_zb_problem *p, const gw_zb_order *o, const char *name, gw_arena *a,
@@ -182,7 +284,9 @@ void gw_zb_order_emit(const gw_zb_problem *p, const gw_zb_order *o, const char *
     for (int r = 0; r < p->ranks; r++)
         for (int64_t i = 0; i < o->n; i++) {
             gw_act act = (gw_act)(o->codes[r][i] & 3);
-            int stage = stage_of(p, r, o->codes[r][i] >> 2);
-            gw_sched_add(&b, r, act, stage, count[4 * stage + (int)act]++);
+            int stage = gw_zb_stage(p, r, o->codes[r][i] >> 2);
+            if (o->whole[stage] && act == GW_ACT_W) continue;
+            int32_t micro = count[4 * stage + (int)act]++;
+            gw_sched_add(&b, r, o->whole[stage] && act == GW_ACT_I ? GW_ACT_B : act, stage, micro);
         }
 }

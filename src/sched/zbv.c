@@ -92,6 +92,7 @@ const gw_sched_kind gw_sched_kind_zbv = {
     .name = "zbv",
     .doc = "backward in halves, two stages a rank as a V: no bubble, the memory of 1f1b",
     .searches = true,
+    .weighs = true,
     .halves = true,
     .made_for = 2,
     .admits = admits,

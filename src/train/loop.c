@@ -18,6 +18,9 @@
 // directory and writes into it, but for each rank's trace. Where rank 0 may fail on its own, the
 // others are told before they go on.
 //
+// Of a pipeline whose steps wait for nobody the results of a step come with the next; whatever
+// needs them, or parameters, waits for them first.
+//
 // In the loop itself our own code allocates nothing: lines are formatted on the stack, and
 // everything that a step needs was reserved when the session was opened. Saving and validating are
 // not part of a step.
@@ -59,6 +62,8 @@ typedef struct run {
     int64_t skipped;    /* batches since the last line of metrics */
     int64_t first_step, begun_ns;
     double smooth_step_s; /* for the time left */
+    int64_t stepping_ns;  /* in steps so far */
+    int nsaves;           /* begun */
     int lock;             /* of the run directory; -1: not held */
     gw_pipeline pipeline;
     bool staged; /* there is one */
@@ -247,6 +252,7 @@ static gw_status begin(run *r) {
     GW_TRY(gw_session_open(&r->s, r->rf, r->opts->resume ? r->opts->out_dir : NULL, r->opts->comm,
                            r->dg));
     r->opened = true;
+    GW_TRY(gw_session_go_ahead(&r->s, r->dg));
     r->moe =
         gw_moe_metrics_new(r->s.x, r->opts->comm, &r->s.table, gw_setup_aux_units(&r->s.setup));
     GW_TRY(agree(r, furnish(r), "furnishing the run directory"));
@@ -270,11 +276,11 @@ static const char *loss_text(char buf[32], double loss) {
 static void show(run *r, const gw_session_step_result *t, double rate, double mfu, bool force) {
     if (!r->opts->progress) return;
     char speed[32], left[32];
-    double seconds = r->smooth_step_s * (double)(r->rf->train.steps - r->s.step);
+    double seconds = r->smooth_step_s * (double)(r->rf->train.steps - t->step);
     char loss[32];
     gw_progress_show(
         &r->progress, force, "step %" PRId64 "/%" PRId64 "  loss %s  %s%s/s  MFU %.1f %%  %s left",
-        r->s.step, r->rf->train.steps, loss_text(loss, t->loss), gw_fmt_si(speed, rate),
+        t->step, r->rf->train.steps, loss_text(loss, t->loss), gw_fmt_si(speed, rate),
         gw_session_has_images(&r->s) ? "img" : "tok", mfu * 100, gw_fmt_seconds(left, seconds));
 }
 
@@ -293,14 +299,14 @@ static void say_valid(run *r, const gw_session_valid_result *v) {
 
 /* ---- after a step ---- */
 
-static bool logs(const run *r) {
-    int64_t n = r->s.step, every = r->rf->train.log_every;
+static bool logs(const run *r, int64_t n) {
+    int64_t every = r->rf->train.log_every;
     return n % every == 0 || n >= r->rf->train.steps || n == r->first_step + 1;
 }
 
 static gw_status log_step(run *r, const gw_session_step_result *t) {
     const char *experts = NULL; /* all ranks have a part in it */
-    if (!t->skipped && logs(r)) GW_TRY(gw_moe_metrics_take(r->moe, &experts, r->dg));
+    if (!t->skipped && logs(r, t->step)) GW_TRY(gw_moe_metrics_take(r->moe, &experts, r->dg));
     if (!leads(r)) return GW_OK;
     if (t->skipped) {
         r->skipped++;
@@ -310,14 +316,14 @@ static gw_status log_step(run *r, const gw_session_step_result *t) {
     double mfu = r->flops_per_token * rate / r->peak_flops;
     double old = r->smooth_step_s;
     r->smooth_step_s = old > 0 ? 0.9 * old + 0.1 * t->step_s : t->step_s;
-    show(r, t, rate, mfu, r->s.step >= r->rf->train.steps);
-    if (!logs(r)) return GW_OK;
-    gw_metrics_step m = {.step = r->s.step,
+    show(r, t, rate, mfu, t->step >= r->rf->train.steps);
+    if (!logs(r, t->step)) return GW_OK;
+    gw_metrics_step m = {.step = t->step,
                          .loss = t->loss,
                          .lr = t->lr,
                          .grad_norm = t->norm,
                          .images = gw_session_has_images(&r->s),
-                         .tokens = r->s.tokens,
+                         .tokens = t->tokens_so_far,
                          .tokens_per_s = rate,
                          .step_s = t->step_s,
                          .mfu = mfu,
@@ -345,10 +351,21 @@ static gw_status validate(run *r) {
     return gw_metrics_valid(r->metrics, r->s.step, v.loss, v.bpb, v.accuracy, r->dg);
 }
 
+/* Whoever watches is told what the save of this step will have made safe. */
+static void note_save(run *r) {
+    gw_train_saves *k = r->opts->saves;
+    if (!k || !leads(r)) return;
+    int i = r->nsaves++ % 2;
+    atomic_store(&k->of[i].step, -1);
+    atomic_store(&k->of[i].ns, r->stepping_ns);
+    atomic_store(&k->of[i].step, r->s.step);
+}
+
 /* The state as it is, on disk when this returns. */
 static gw_status save(run *r) {
     GW_TRY(gw_session_save_poll(&r->s, true, r->dg));
     if (r->s.saved == r->s.step) return GW_OK;
+    note_save(r);
     return gw_session_save(&r->s, r->opts->out_dir, r->dg);
 }
 
@@ -356,6 +373,7 @@ static gw_status save(run *r) {
 static gw_status save_beside(run *r) {
     const gw_rf_checkpoint *c = &r->rf->checkpoint;
     if (!c->async) return save(r);
+    if (r->s.step >= last_step(r)) return save(r); /* the run ends with it */
     if (r->s.saving && c->when_busy == GW_RF_BUSY_SKIP) {
         if (leads(r))
             gw_log_warn("no checkpoint at step %" PRId64 ": that of step %" PRId64
@@ -363,7 +381,9 @@ static gw_status save_beside(run *r) {
                         r->s.step, gw_checkpoint_step(r->s.saving));
         return GW_OK;
     }
-    return gw_session_save_begin(&r->s, r->opts->out_dir, r->dg);
+    GW_TRY(gw_session_save_begin(&r->s, r->opts->out_dir, r->dg));
+    note_save(r);
+    return GW_OK;
 }
 
 static bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
@@ -386,15 +406,37 @@ static gw_status interrupted(run *r) {
     return GW_ERR_INTERRUPTED;
 }
 
+/* Does anything read parameters or counters after this step, or values of it that the next one
+ * overwrites (the loads of experts)? */
+static bool rests(const run *r) {
+    int64_t n = r->s.step;
+    return n >= last_step(r) || due(n, r->rf->train.valid_every) ||
+           due(n, r->rf->checkpoint.every) || (r->moe && logs(r, n));
+}
+
+/* Then its results must be there. *stands: it need not be taken another time. */
+static gw_status settle(run *r, bool *stands) {
+    gw_session_step_result t;
+    int64_t from = gw_clock_ns();
+    GW_TRY(gw_session_settle(&r->s, &t, r->dg));
+    r->stepping_ns += gw_clock_ns() - from;
+    *stands = !t.skipped && !t.stopped;
+    return t.known ? log_step(r, &t) : GW_OK;
+}
+
 static gw_status steps(run *r) {
     while (r->s.step < last_step(r)) {
         gw_session_step_result t;
         r->s.wants_stop = stopped(r);
+        int64_t from = gw_clock_ns();
         GW_TRY(gw_session_step(&r->s, &t, r->dg));
+        r->stepping_ns += gw_clock_ns() - from;
         GW_TRY(gw_session_save_poll(&r->s, false, r->dg));
+        bool stands = !t.skipped;
+        if (t.known) GW_TRY(log_step(r, &t));
         if (t.stopped) return interrupted(r);
-        GW_TRY(log_step(r, &t));
-        if (t.skipped) continue;
+        if (stands && rests(r)) GW_TRY(settle(r, &stands));
+        if (!stands) continue;
         if (due(r->s.step, r->rf->train.valid_every)) GW_TRY(validate(r));
         if (due(r->s.step, r->rf->checkpoint.every)) GW_TRY(save_beside(r));
     }

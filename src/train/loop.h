@@ -5,12 +5,22 @@
 
 #include <jansson.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 
 #include "base/diag.h"     /* gw_status, gw_diags */
 #include "comm/comm.h"     /* gw_comm */
 #include "train/runfile.h" /* gw_runfile */
+
+/* The two latest saves that were begun, in memory shared with a process that watches the run: which
+ * of them is committed the run directory tells. */
+typedef struct gw_train_saves {
+    struct {
+        _Atomic int64_t step; /* that was saved; -1: none */
+        _Atomic int64_t ns;   /* that this call spent in the steps up to it */
+    } of[2];
+} gw_train_saves;
 
 typedef struct gw_train_opts {
     const char *out_dir; /* the run directory; made if needed */
@@ -22,6 +32,7 @@ typedef struct gw_train_opts {
     /* Several ranks: each calls gw_train_run with the same run file and options. Rank 0 writes the
      * run directory, each its own trace. NULL: one rank. */
     gw_comm *comm;
+    gw_train_saves *saves; /* written by rank 0; NULL: nobody watches */
 } gw_train_opts;
 
 /* Trains as the run file says. Refused (GW_ERR_USAGE) when out_dir already holds a run and `resume`

@@ -9,7 +9,7 @@
 
 #include "base/str.h"      /* gw_str */
 #include "train/runfile.h" /* gw_runfile */
-#include "train/yaml.h"    /* gw_yaml_node */
+#include "base/yaml.h"     /* gw_yaml_node */
 
 typedef enum gw_rf_type {
     GW_RF_T_BOOL,

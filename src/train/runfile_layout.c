@@ -10,6 +10,7 @@
 // names of its parameters are asked as soon as these are known, which for a family or a preset is
 // while the run file is read, and for a model directory when it has been. Stages and schedules of a
 // pipeline are runfile_pipeline.c's.
+#include <stdio.h>  /* snprintf */
 #include <string.h> /* strlen */
 
 #include "base/panic.h"        /* GW_ASSERT */
@@ -93,7 +94,8 @@ static void add_product(const gw_runfile *rf, bool with_dp, gw_str *out) {
 
 /* dp is what remains of the ranks. */
 static void take_rest(gw_runfile *rf, int64_t ranks, gw_diags *dg) {
-    int64_t each = model_ranks(rf), more = each * (ranks / each + 1);
+    int64_t each = model_ranks(rf), less = each * (ranks / each), more = less + each;
+    char nearest[48];
     rf->layout.dp = GW_MAX(INT64_C(1), ranks / each);
     if (ranks % each == 0) return;
     gw_str product = {0};
@@ -104,11 +106,16 @@ static void take_rest(gw_runfile *rf, int64_t ranks, gw_diags *dg) {
     gw_diag *g =
         gw_runfile_error(rf, dg, key, "config-layout", "%s does not divide the %lld rank%s",
                          gw_str_c(&product), LL(ranks), ranks == 1 ? "" : "s");
-    gw_diag_hint(dg, g, "start a multiple of %lld (--ranks %lld, or mpirun -n %lld), or change it",
-                 LL(each), LL(more), LL(more));
+    if (less > 0)
+        snprintf(nearest, sizeof nearest, "%lld or %lld", LL(less), LL(more));
+    else
+        snprintf(nearest, sizeof nearest, "%lld", LL(more));
+    gw_diag_hint(dg, g,
+                 "take a multiple of %lld ranks, of which %s is nearest (--ranks %lld, or mpirun "
+                 "-n %lld), or change it",
+                 LL(each), nearest, LL(more), LL(more));
     gw_str_release(&product);
-    mark_bad(rf, key);
-    mark_bad(rf, "layout.dp");
+    mark_bad(rf, "layout.dp"); /* the factors may have faults of their own */
 }
 
 static void compare_ranks(gw_runfile *rf, int64_t ranks, gw_diags *dg) {

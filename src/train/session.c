@@ -288,6 +288,7 @@ static gw_status make_executor(gw_session *s, const gw_graph *g, gw_diags *dg) {
     gw_kernel_warm(&s->setup.machine);
     s->program_bytes = gw_memory_pss();
     o.offload_dir = s->rf->offload.dir;
+    o.keeps = s->report.place.kept_bytes > 0;
     return gw_exec_new(&s->x, g, &o, dg);
 }
 
@@ -404,6 +405,7 @@ gw_status gw_session_open_params(gw_session *s, gw_runfile *rf, const char *run_
 }
 
 void gw_session_close(gw_session *s) {
+    gw_session_stay_behind(s);
     gw_checkpoint_drop(s->saving);
     gw_loader_close(s->loader);
     gw_exec_free(s->valid.x);
@@ -507,7 +509,8 @@ gw_status gw_session_save_begin(gw_session *s, const char *run_dir, gw_diags *dg
     gw_ckpt_meta m;
     gw_ckpt_options o = {.run_dir = run_dir,
                          .comm = s->comm,
-                         .buffer_bytes = s->rf->checkpoint.buffer,
+                         /* A run that waits anyway needs no room for all of it. */
+                         .buffer_bytes = s->rf->checkpoint.async ? s->rf->checkpoint.buffer : 1,
                          .bytes_per_s = s->rf->checkpoint.write_rate};
     GW_TRY(gw_session_save_poll(s, true, dg));
     if (s->setup.tokenizer) gw_hash128_hex(tokenizer, gw_tokenizer_hash(s->setup.tokenizer));

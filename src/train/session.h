@@ -79,7 +79,8 @@ typedef struct gw_session {
     gw_coll_traffic sent_rows; /* of the all-to-alls, rows of experts: as the load was */
     gw_coll_traffic sent_on;   /* to other stages */
     int64_t steps_run, comm_ns, comm_wait_ns;
-    struct gw_session_rank *ranks; /* [ranks], after gw_session_meet; NULL before */
+    struct gw_session_rank *ranks;  /* [ranks], after gw_session_meet; NULL before */
+    struct gw_session_ahead *ahead; /* of steps that wait for nobody; NULL: all do */
 } gw_session;
 
 /* One rank's figures, for the report. */
@@ -109,9 +110,11 @@ void gw_session_close(gw_session *s);
 
 /* What one step did. */
 typedef struct gw_session_step_result {
-    bool stopped; /* a rank was asked to stop: nothing was done, and the rest below is 0 */
+    bool stopped; /* a rank was asked to stop: no step was begun */
     bool skipped; /* float16: the gradient overflowed; state is as it was, `step` too */
-    double loss;  /* nats a label; NaN when no label was valid */
+    bool known;   /* the rest is there: of `step`, with which `tokens_so_far` were trained on */
+    int64_t step, tokens_so_far;
+    double loss; /* nats a label; NaN when no label was valid */
     double lr, norm, loss_scale;
     int64_t labels, tokens; /* of this step */
     double step_s, data_wait_s;
@@ -127,6 +130,17 @@ typedef struct gw_session_step_result {
  * finite and cannot be skipped: the step has then been run again with a check after each op, and
  * the error names the first op that produced it; state is that of the step before. */
 GW_WARN_UNUSED gw_status gw_session_step(gw_session *s, gw_session_step_result *r, gw_diags *dg);
+
+/* All ranks, once: from here on the steps of a pipeline with optimizer.norm deferred wait for
+ * nobody. The results of one are then known (r->known) with the next call of gw_session_step, and a
+ * request to stop is followed a step later. Of any other run this changes nothing. */
+GW_WARN_UNUSED gw_status gw_session_go_ahead(gw_session *s, gw_diags *dg);
+/* Waits for the results of the latest step, where they are not known yet: before whatever reads
+ * parameters or counters. The step may have to be taken again, and may then be skipped or stopped,
+ * as *r says. */
+GW_WARN_UNUSED gw_status gw_session_settle(gw_session *s, gw_session_step_result *r, gw_diags *dg);
+/* Ends it; part of gw_session_close. */
+void gw_session_stay_behind(gw_session *s);
 
 typedef struct gw_session_valid_result {
     double loss; /* nats a valid label; NaN when there is none */

@@ -3,10 +3,11 @@
 //
 // A checkpoint holds the run file as it was resolved. Each key that changed since falls into one of
 // four kinds. Some make another function of the same bytes (dimensions, dtypes, seed, sequence
-// length, global batch): refused, each named with its old and new value. Some act from here on
-// (learning rate, number of steps): taken, and said. Some leave the function as it is but not the
-// order of its sums (threads, micro-batch for the same global batch): taken, and announced as "not
-// bitwise". The rest concerns only what is written or how memory is used.
+// length): refused, each named with its old and new value. Some act from here on (learning rate,
+// number of steps): taken, and said. The global batch is of the first kind where it only follows
+// from what else is given, and of the second where it is set anew. Some leave the function as it is
+// but not the order of its sums (threads, micro-batch for the same global batch): taken, and
+// announced as "not bitwise". The rest concerns only what is written or how memory is used.
 //
 // The model is compared by what it is, not by how the run file names it, so that a preset may
 // become dimensions and a directory may move. Data and tokenizer are compared by their hashes.
@@ -118,11 +119,19 @@ static const char *value_text(const json_t *o, const char *key, gw_arena *a) {
     return copy;
 }
 
+/* A global batch that is given is meant; one that follows from other keys is a slip. */
+static change kind_of(const gw_session *s, size_t i) {
+    bool batch = gw_str_eq(rules[i].key, "train.global_batch");
+    return batch && gw_runfile_is_set(s->rf, rules[i].key) ? FROM_HERE_ON : rules[i].kind;
+}
+
 static void refuse(const gw_session *s, const char *key, const char *was, const char *is,
                    gw_diags *dg) {
     gw_diag *g = gw_runfile_error(s->rf, dg, key, "resume-changed",
                                   "%s is %s; the checkpoint's run has %s", key, is, was);
-    gw_diag_hint(dg, g, "set it back to go on with this run, or begin another with a new --out");
+    gw_diag_hint(dg, g, "%sset it back to go on with this run, or begin another with a new --out",
+                 gw_str_eq(key, "train.global_batch") ? "give the new one by name if it is meant, "
+                                                      : "");
 }
 
 /* Refuses changed keys that make another run. A key without effect on one side follows from another
@@ -133,7 +142,7 @@ static bool refuse_keys(const gw_session *s, const json_t *was, const json_t *is
     for (size_t i = 0; i < GW_COUNT(rules); i++) {
         const char *key = rules[i].key;
         const char *old = value_text(was, key, a), *new = value_text(is, key, a);
-        if (rules[i].kind != ANOTHER_RUN || strcmp(old, new) == 0) continue;
+        if (kind_of(s, i) != ANOTHER_RUN || strcmp(old, new) == 0) continue;
         if (followers != (strcmp(old, not_set) == 0 || strcmp(new, not_set) == 0)) continue;
         refuse(s, key, old, new, dg);
         fits = false;
@@ -162,28 +171,47 @@ static bool same_norms(const json_t *was, const json_t *is, gw_arena *a) {
     return false;
 }
 
+/* Is the load of experts evened out over as many sequences as before? If not, it is said. */
+static bool same_balance(const json_t *was, const json_t *is, gw_arena *a) {
+    double size[2];
+    const json_t *model = json_object_get(is, "model");
+    const char *how = json_string_value(json_object_get(json_object_get(model, "moe"), "balance"));
+    if (!how || !gw_str_eq(how, "batch")) return true;
+    for (int k = 0; k < 2; k++) {
+        const json_t *o = k ? is : was;
+        size[k] = strtod(value_text(o, "train.micro_batch", a), NULL) *
+                  strtod(value_text(o, "layout.dp", a), NULL);
+    }
+    if (size[0] == size[1]) return true;
+    gw_log_warn("the loss that keeps the load of experts even is of %g sequences at a time from "
+                "here on, before of %g (model.moe.balance is batch): the run goes on as another "
+                "function",
+                size[1], size[0]);
+    return false;
+}
+
 /* Weights that are only read (to generate, to export) do not make a run go on. */
 static bool trains(const gw_session *s) { return *s->data_hash != 0; }
 
 /* Says what changed in a run that goes on. */
-static void tell_changes(const json_t *was, const json_t *is, gw_arena *a) {
+static void tell_changes(const gw_session *s, const json_t *was, const json_t *is, gw_arena *a) {
     bool same_bits = true;
     for (size_t i = 0; i < GW_COUNT(rules); i++) {
         const char *key = rules[i].key;
         const char *old = value_text(was, key, a), *new = value_text(is, key, a);
-        if (rules[i].kind == ANOTHER_RUN || strcmp(old, new) == 0) continue;
-        bool later = rules[i].kind == FROM_HERE_ON;
+        if (kind_of(s, i) == ANOTHER_RUN || strcmp(old, new) == 0) continue;
+        bool later = kind_of(s, i) == FROM_HERE_ON;
         gw_log_info("%s: %s -> %s%s", key, old, new, later ? ", from here on" : "");
         same_bits = same_bits && later;
     }
-    if (!same_bits && same_norms(was, is, a))
+    if (!same_bits && same_norms(was, is, a) && same_balance(was, is, a))
         gw_log_warn("the run goes on, but not bitwise: sums are taken in another order");
 }
 
 static bool compare_keys(const gw_session *s, const json_t *was, const json_t *is, gw_arena *a,
                          gw_diags *dg) {
     bool fits = refuse_keys(s, was, is, false, a, dg) && refuse_keys(s, was, is, true, a, dg);
-    if (fits && trains(s)) tell_changes(was, is, a);
+    if (fits && trains(s)) tell_changes(s, was, is, a);
     return fits;
 }
 
@@ -406,20 +434,27 @@ static const gw_ckpt_entry_tensor *find_entry(const gw_ckpt_manifest *m, const c
     return NULL;
 }
 
-/* A statistic [group c] that another number of ranks kept: its first row, for all of ours. */
+static int64_t columns_of(int ndim, const int64_t *dims) { return ndim ? dims[ndim - 1] : 1; }
+
+/* A statistic [group c], of one rank [c], that another number of ranks kept: its first row, for all
+ * of ours. */
 static bool take_first_row(gw_ckpt_tensor *t, const gw_ckpt_entry_tensor *e, gw_arena *mem) {
     bool statistic = gw_str_ends(t->name, ".running_mean") || gw_str_ends(t->name, ".running_var");
-    if (!statistic || !e || e->ndim != 2 || t->ndim != 2 || e->dims[0] == t->dims[0] ||
-        e->dims[1] != t->dims[1])
+    if (!statistic || !e || e->ndim < 1 || e->ndim > 2 || t->ndim < 1 || t->ndim > 2) return false;
+    int64_t columns = columns_of(t->ndim, t->dims);
+    if (columns != columns_of(e->ndim, e->dims) || (e->ndim == t->ndim && e->dims[0] == t->dims[0]))
         return false;
-    t->dims[0] = e->dims[0];
+    t->ndim = e->ndim;
+    memcpy(t->dims, e->dims, sizeof t->dims);
     t->type = NULL;
-    t->box = (gw_box){.ndim = 2, .size = {1, t->dims[1]}};
-    t->data = gw_arena_alloc(mem, t->dims[1] * gw_dtype_bits(t->dtype) / 8);
+    t->box = (gw_box){.ndim = e->ndim, .size = {1, 1}};
+    t->box.size[e->ndim - 1] = columns;
+    t->data = gw_arena_alloc(mem, columns * gw_dtype_bits(t->dtype) / 8);
     return true;
 }
 
 static int64_t rows_of(const gw_ckpt_tensor *t) {
+    if (t->ndim < 2) return 1;
     if (!t->type) return t->dims[0];
     return gw_type_local_elems(t->type, t->mesh, t->rank) / t->dims[1];
 }
@@ -435,7 +470,7 @@ static gw_status load_tensors(const gw_session *s, const gw_ckpt_manifest *m, gw
     }
     gw_status st = gw_checkpoint_load(m, t, n, NULL, dg);
     for (int i = 0; st == GW_OK && i < n; i++) {
-        int64_t row = t[i].dims[1] * gw_dtype_bits(t[i].dtype) / 8;
+        int64_t row = columns_of(t[i].ndim, t[i].dims) * gw_dtype_bits(t[i].dtype) / 8;
         const gw_ckpt_tensor *to = &s->tensors[i];
         int64_t rows = first[i] ? rows_of(to) : 0;
         for (int64_t k = 0; k < rows; k++)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One step, and one validation.
+// One step.
 //
 // A step is a program run in three segments around its micro-batches; here its inputs are written
 // and its results read. The loss is a sum over the valid labels of all micro-batches, and its
@@ -22,9 +22,19 @@
 //
 // A rank of a pipeline comes to micro-batches in an order of its own, so the program asks for each
 // when it needs it.
+//
+// Ranks of a pipeline that step before they know the norm (optimizer.norm deferred) wait for nobody
+// between steps. What each has to tell of a step (its part of the loss and of the norm, its times,
+// whether it is to stop) goes to rank 0 in a letter, and the answer, the results and whether the
+// step was right, is read where the next step is about to change the parameters. By then the last
+// rank has long been done, so nobody waits. A step that was wrong (it clips, or is not finite) is
+// taken back, with the one behind it that had begun, and taken again in the ordinary way. After it
+// steps are ordinary until some in a row have needed no clipping; all ranks see the same norms, so
+// they decide alike.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"    /* gw_clock_ns */
 #include "base/log.h"      /* gw_log_info */
@@ -32,6 +42,7 @@
 #include "comm/channel.h"  /* gw_channels_counted */
 #include "comm/exchange.h" /* gw_comm_exchanged */
 #include "ir/text.h"       /* gw_op_print */
+#include "train/mail.h"    /* gw_mail */
 #include "train/ranks.h"   /* gw_ranks_me */
 #include "train/session.h" /* this module's contract */
 
@@ -209,14 +220,18 @@ static void hint_numeric(const gw_session *s, gw_diags *dg, gw_diag *d) {
                      left);
 }
 
-static void describe_bad(const gw_session *s, const gw_step_batch *b, const bad_op *bad,
-                         gw_diags *dg, gw_diag *d) {
+/* Stages and micro-batches are counted from 0, as in every line about them. */
+static void describe_bad(const gw_session *s, const bad_op *bad, gw_diags *dg, gw_diag *d) {
     const gw_graph *g = gw_exec_graph(s->x);
     gw_str line = {0}, where = {0};
     gw_op_print(g, bad->op, &line);
-    if (bad->micro >= 0)
-        gw_str_printf(&where, ", micro-batch %" PRId64 " of %" PRId64, bad->micro + 1, b->count);
-    if (g->actions.count > 0) gw_str_printf(&where, ", stage %d", (int)g->ops.items[bad->op].stage);
+    const char *joint = ", ";
+    if (bad->micro >= 0) {
+        gw_str_printf(&where, ", micro-batch %" PRId64, bad->micro);
+        joint = " of ";
+    }
+    if (g->actions.count > 0)
+        gw_str_printf(&where, "%sstage %d", joint, (int)g->ops.items[bad->op].stage);
     if (s->comm) gw_str_printf(&where, ", on rank %d", bad->rank);
     gw_diag_detail(dg, d,
                    "the first op that met or made such a number is %s in \"%s\"%s:\n      %s",
@@ -241,21 +256,26 @@ static gw_status fail_numeric(gw_session *s, const gw_step_batch *b,
     if (bad.op == GW_NONE)
         gw_diag_detail(dg, d, "run again with a check after each op, every value was finite");
     else
-        describe_bad(s, b, &bad, dg, d);
+        describe_bad(s, &bad, dg, d);
     hint_numeric(s, dg, d);
     return GW_ERR_NUMERIC;
 }
 
 /* ---- the step ---- */
 
-static gw_status run_program(gw_session *s, const gw_step_batch *b, const step_inputs *in,
-                             gw_diags *dg) {
+static gw_status run_loop(gw_session *s, const gw_step_batch *b, const step_inputs *in,
+                          gw_diags *dg) {
     feeding f = {.s = s, .b = b};
     gw_exec_loop loop = {.feed = write_micro_batch, .ran = take_times, .user = &f};
     write_step_inputs(s->x, in);
     GW_TRY(gw_exec_run(s->x, GW_SEG_PRE, dg));
     gw_optimes_take(s->times, GW_SEG_PRE);
-    GW_TRY(gw_exec_run_all(s->x, b->count, &loop, dg));
+    return gw_exec_run_all(s->x, b->count, &loop, dg);
+}
+
+static gw_status run_program(gw_session *s, const gw_step_batch *b, const step_inputs *in,
+                             gw_diags *dg) {
+    GW_TRY(run_loop(s, b, in, dg));
     GW_TRY(gw_exec_run(s->x, GW_SEG_POST, dg));
     gw_optimes_take(s->times, GW_SEG_POST);
     gw_optimes_acted(s->times);
@@ -308,27 +328,33 @@ static void advance(gw_session *s, const gw_step_batch *b, bool updated) {
     s->tokens += b->step_tokens;
 }
 
+static gw_status load_batch(gw_session *s, const gw_step_batch **b, gw_diags *dg) {
+    if (!gw_session_has_images(s)) return gw_loader_next(s->loader, b, dg);
+    *b = gw_session_next_images(s);
+    return GW_OK;
+}
+
 /* The batch, when every rank has its own and none was asked to stop (*b NULL then). */
 static gw_status next_batch(gw_session *s, const gw_step_batch **b, gw_diags *dg) {
     int64_t stop = s->wants_stop;
     *b = NULL;
     if (stop && !s->comm) return GW_OK;
-    gw_status st = GW_OK;
-    if (gw_session_has_images(s))
-        *b = gw_session_next_images(s);
-    else
-        st = gw_loader_next(s->loader, b, dg);
+    gw_status st = load_batch(s, b, dg);
     GW_TRY(gw_exec_agree(s->comm, st, &stop, "beginning a step", dg));
     if (stop) *b = NULL;
     return GW_OK;
 }
 
-static gw_status finish_step(gw_session *s, const gw_step_batch *b, const results *x,
-                             gw_session_step_result *r, gw_diags *dg) {
-    bool ok = x->ok != 0 && isfinite(r->norm);
+static void note_labels(const gw_session *s, const gw_step_batch *b) {
     if (b->step_labels == 0)
         gw_log_info("step %" PRId64 ": no label of its batch is valid; its gradient is zero",
                     s->step + 1);
+}
+
+static gw_status finish_step(gw_session *s, const gw_step_batch *b, const results *x,
+                             gw_session_step_result *r, gw_diags *dg) {
+    bool ok = x->ok != 0 && isfinite(r->norm);
+    note_labels(s, b);
     bool goes_on = gw_scaler_update(&s->scaler, ok);
     if (!goes_on || (ok && !isfinite(x->loss))) return fail_numeric(s, b, r, dg);
     r->skipped = !ok;
@@ -340,7 +366,31 @@ static gw_status finish_step(gw_session *s, const gw_step_batch *b, const result
     return GW_OK;
 }
 
-gw_status gw_session_step(gw_session *s, gw_session_step_result *r, gw_diags *dg) {
+/* What is known of a step before it runs. */
+static gw_session_step_result result_of(const gw_session *s, const gw_step_batch *b,
+                                        const step_inputs *in, int64_t begun, int64_t have_data) {
+    return (gw_session_step_result){.lr = (double)in->lr,
+                                    .loss_scale = s->scaler.scale,
+                                    .labels = b->step_labels,
+                                    .tokens = b->step_tokens,
+                                    .data_wait_s = (double)(have_data - begun) * 1e-9};
+}
+
+static void take_results(gw_session_step_result *r, double loss, double norm, double busy_ns,
+                         double window_ns) {
+    r->loss = r->labels > 0 ? loss / (double)r->labels : (double)NAN;
+    r->norm = norm;
+    r->bubble = window_ns > 0 ? 1 - busy_ns / window_ns : (double)NAN;
+    r->known = true;
+}
+
+static void stand_at(gw_session_step_result *r, const gw_session *s) {
+    r->step = s->step;
+    r->tokens_so_far = s->tokens;
+}
+
+/* A step at whose end all ranks know its results. */
+static gw_status whole_step(gw_session *s, gw_session_step_result *r, gw_diags *dg) {
     const gw_step_batch *b = NULL;
     results x = {0};
     int64_t begun = gw_clock_ns();
@@ -352,112 +402,207 @@ gw_status gw_session_step(gw_session *s, gw_session_step_result *r, gw_diags *dg
     step_inputs in = inputs_of(s, b);
     counts before = count(s);
     GW_TRY(run_program(s, b, &in, dg));
+    *r = result_of(s, b, &in, begun, have_data);
     take_counts(s, &before, r);
     GW_TRY(read_results(s, &x, dg));
-    r->loss = b->step_labels > 0 ? x.loss / (double)b->step_labels : (double)NAN;
-    r->lr = (double)in.lr;
-    r->norm = x.norm;
-    r->loss_scale = s->scaler.scale;
-    r->labels = b->step_labels;
-    r->tokens = b->step_tokens;
-    r->data_wait_s = (double)(have_data - begun) * 1e-9;
-    r->bubble = x.window_ns > 0 ? 1 - x.busy_ns / x.window_ns : (double)NAN;
+    take_results(r, x.loss, x.norm, x.busy_ns, x.window_ns);
     r->pp_wait_s = (double)gw_optimes_latest(s->times).wait_ns * 1e-9;
     GW_TRY(finish_step(s, b, &x, r, dg));
+    stand_at(r, s);
     r->step_s = (double)(gw_clock_ns() - begun) * 1e-9;
     return GW_OK;
 }
 
-/* ---- validation ---- */
+/* ---- a step whose results come later ---- */
 
-/* A row past the end of the set: padding that nothing counts. */
-static void blank_row(const gw_session_valid *v, int64_t row, int64_t s) {
-    for (int64_t i = row * s; i < (row + 1) * s; i++) {
-        v->tokens[i] = -1;
-        v->labels[i] = GW_LABEL_MASKED;
-        v->positions[i] = (int32_t)(i - row * s);
-        v->docs[i] = 0;
-    }
-    v->ids[row] = 0;
+enum { CALM_STEPS = 2 }; /* that clipped nothing, in a row, before one is taken ahead */
+
+/* What a rank tells of a step, and what comes back. */
+typedef struct letter {
+    double loss, sum, busy_ns, window_ns; /* sum: of squares of its stages */
+    int64_t stop;
+} letter;
+typedef struct verdict {
+    double loss, norm, busy_ns, window_ns;
+    int64_t right, stop;
+} verdict;
+
+/* Counters at the beginning of a step. */
+typedef struct standing {
+    int64_t step, batch, next_sample, tokens;
+    gw_scaler scaler;
+} standing;
+
+struct gw_session_ahead {
+    gw_mail *mail;
+    letter *letters; /* [ranks], on rank 0 */
+    double *sums;    /* [stage ranks], likewise */
+    int calm;        /* steps in a row that clipped nothing */
+    bool stop;       /* somebody was asked to stop */
+    bool pending;    /* a step's results are not known yet: */
+    gw_session_step_result result;
+    standing before;
+    double inv_scale;
+};
+
+gw_status gw_session_go_ahead(gw_session *s, gw_diags *dg) {
+    if (!s->comm || s->table.stages == 1 || s->report.place.kept_bytes == 0) return GW_OK;
+    s->ahead = gw_arena_new(&s->mem, struct gw_session_ahead, 1);
+    s->ahead->letters = gw_arena_new(&s->mem, letter, gw_ranks_count(s->comm));
+    s->ahead->sums = gw_arena_new(&s->mem, double, s->table.stages);
+    return gw_mail_open(&s->ahead->mail, s->comm, sizeof(letter), sizeof(verdict), dg);
 }
 
-/* This rank's rows of a batch: the same cut as in training. */
-static gw_status fill_batch(const gw_session *s, int64_t batch, gw_diags *dg) {
-    const gw_session_valid *v = &s->valid;
-    int64_t b = s->rf->train.micro_batch, n = s->rf->train.seq_len;
-    int64_t first = batch * s->rf->layout.dp * b + v->slices.first;
-    for (int64_t row = 0; row < b; row++) {
-        int64_t number = first + row;
-        if (number >= v->samples) {
-            blank_row(v, row, n);
-            continue;
-        }
-        gw_sample one = {.tokens = v->tokens + row * n,
-                         .labels = v->labels + row * n,
-                         .positions = v->positions + row * n,
-                         .docs = v->docs + row * n};
-        GW_TRY(gw_tokens_sample(v->data, number, &one, dg));
-        v->ids[row] = one.id;
+void gw_session_stay_behind(gw_session *s) {
+    if (s->ahead) gw_mail_close(s->ahead->mail);
+    s->ahead = NULL;
+}
+
+/* Rank 0: of what all have told. The first rank of each stage has its part of the norm. */
+static gw_status judge(gw_session *s, verdict *v, const char *scope, gw_diags *dg) {
+    struct gw_session_ahead *a = s->ahead;
+    int ranks = gw_ranks_count(s->comm), each = ranks / s->table.stages;
+    gw_exec_verdict e;
+    *v = (verdict){0};
+    GW_TRY(gw_mail_collect(a->mail, a->letters, scope, dg));
+    for (int r = 0; r < ranks; r++) {
+        v->loss += a->letters[r].loss;
+        v->busy_ns += a->letters[r].busy_ns;
+        v->window_ns += a->letters[r].window_ns;
+        v->stop |= a->letters[r].stop;
     }
+    for (int k = 0; k < s->table.stages; k++) a->sums[k] = a->letters[k * each].sum;
+    GW_TRY(gw_exec_judge(s->x, a->sums, s->table.stages, a->inv_scale, &e, dg));
+    v->norm = e.norm;
+    v->right = e.right && isfinite(v->loss);
     return GW_OK;
 }
 
-/* Ranks that read the same rows count them once. */
-static void count_labels(const gw_session *s, gw_session_valid_result *r) {
-    const gw_session_valid *v = &s->valid;
-    const gw_mesh *mesh = &gw_exec_graph(v->x)->mesh;
-    uint32_t samples = gw_mesh_group(mesh, "dp") | gw_mesh_group(mesh, "dp_replicate");
-    if (!gw_ranks_counts(mesh, samples, gw_exec_rank(v->x))) return;
-    int64_t n = s->rf->train.micro_batch * s->rf->train.seq_len;
-    for (int64_t i = 0; i < n; i++) {
-        if (v->labels[i] == GW_LABEL_MASKED) continue;
-        r->labels++;
-        if (v->token_bytes) r->bytes += v->token_bytes[v->labels[i]];
-    }
-}
-
-/* Counts are below 2^53: sums of doubles are exact. The loss of a batch may be reduced already. */
-static gw_status sum_over_ranks(const gw_session *s, double *nats, gw_session_valid_result *r,
-                                gw_diags *dg) {
-    double sums[2] = {(double)r->labels, (double)r->bytes};
-    if (!s->comm) return GW_OK;
-    GW_TRY(gw_comm_sum_f64(s->comm, sums, 2, "validation", dg));
-    r->labels = (int64_t)sums[0];
-    r->bytes = (int64_t)sums[1];
-    return gw_ranks_sum_results(s->comm, &s->valid.results, &s->valid.loss, 1, nats, "validation",
-                                dg);
-}
-
-static gw_status write_valid(void *user, gw_exec *x, int64_t micro, gw_diags *dg) {
-    const gw_session_valid *v = &((const gw_session *)user)->valid;
-    gw_micro_batch m = {v->tokens, v->labels, v->positions, v->docs, v->ids, 0};
-    (void)micro;
-    (void)dg;
-    gw_slices_write(&v->slices, x, &m);
+/* The results of the step before, and whether it stands. */
+static gw_status hear(gw_session *s, gw_session_step_result *r, bool *right, gw_diags *dg) {
+    struct gw_session_ahead *a = s->ahead;
+    verdict v = {0};
+    char scope[64];
+    snprintf(scope, sizeof scope, "step %" PRId64, a->result.step);
+    if (gw_ranks_me(s->comm) == 0) GW_TRY(judge(s, &v, scope, dg));
+    GW_TRY(gw_mail_answer(a->mail, &v, scope, dg));
+    a->pending = false;
+    a->stop = a->stop || v.stop;
+    *r = a->result;
+    take_results(r, v.loss, v.norm, v.busy_ns, v.window_ns);
+    *right = v.right;
     return GW_OK;
 }
 
-gw_status gw_session_validate(gw_session *s, gw_session_valid_result *r, gw_diags *dg) {
-    const gw_session_valid *v = &s->valid;
+/* Back to before the latest step, and through it with everybody waiting. */
+static gw_status take_again(gw_session *s, gw_session_step_result *r, gw_diags *dg) {
+    const standing *b = &s->ahead->before;
+    gw_log_debug("step %" PRId64 " is taken again: its norm is %g", r->step, r->norm);
+    gw_exec_restore(s->x);
+    s->step = b->step;
+    s->batch = b->batch;
+    s->next_sample = b->next_sample;
+    s->tokens = b->tokens;
+    s->scaler = b->scaler;
+    if (!gw_session_has_images(s)) gw_loader_seek(s->loader, s->next_sample);
+    s->ahead->calm = 0;
+    return whole_step(s, r, dg);
+}
+
+gw_status gw_session_settle(gw_session *s, gw_session_step_result *r, gw_diags *dg) {
+    bool right = true;
+    *r = (gw_session_step_result){0};
+    if (!s->ahead || !s->ahead->pending) return GW_OK;
+    GW_TRY(hear(s, r, &right, dg));
+    return right ? GW_OK : take_again(s, r, dg);
+}
+
+static double share_of(const gw_session *s, const gw_ranks_entry *e, const char *name) {
+    bool has =
+        e && gw_ranks_counts_from(s->table.mesh, e->type.psum, e->home, gw_ranks_me(s->comm));
+    return has ? (double)read_scalar(s->x, name, 0) : 0;
+}
+
+static gw_status tell(gw_session *s, double sum, gw_diags *dg) {
+    gw_optimes_span t = gw_optimes_latest(s->times);
+    char scope[64];
+    letter l = {.loss = share_of(s, s->loss, "loss"),
+                .sum = sum,
+                .busy_ns = (double)t.busy_ns,
+                .window_ns = (double)t.window_ns,
+                .stop = s->wants_stop};
+    snprintf(scope, sizeof scope, "step %" PRId64, s->step + 1);
+    return gw_mail_send(s->ahead->mail, &l, scope, dg);
+}
+
+/* What was sent between two counts is not the step's. */
+static void leave_out(counts *before, const counts *from, const counts *to) {
+    before->on.payload += to->on.payload - from->on.payload;
+    before->on.moved += to->on.moved - from->on.moved;
+    before->on.ns += to->on.ns - from->on.ns;
+    before->on.wait_ns += to->on.wait_ns - from->on.wait_ns;
+}
+
+/* The step's end on this rank: its results are to come. */
+static gw_status step_ahead(gw_session *s, const gw_step_batch *b, const counts *before,
+                            gw_session_step_result *mine, gw_diags *dg) {
+    struct gw_session_ahead *a = s->ahead;
+    double sum = 0;
+    GW_TRY(gw_exec_run_ahead(s->x, &sum, dg));
+    gw_optimes_take(s->times, GW_SEG_POST);
+    gw_optimes_acted(s->times);
+    take_counts(s, before, mine);
+    s->sent_on.payload += gw_exec_unsent_bytes(s->x); /* they are in the letters */
+    s->sent_on.moved += gw_exec_unsent_bytes(s->x);
+    GW_TRY(tell(s, sum, dg));
+    note_labels(s, b);
+    a->before = (standing){s->step, s->batch, s->next_sample, s->tokens, s->scaler};
+    a->inv_scale = (double)(float)(1 / s->scaler.scale);
+    a->pending = true;
+    mine->pp_wait_s = (double)gw_optimes_latest(s->times).wait_ns * 1e-9;
+    (void)gw_scaler_update(&s->scaler, true);
+    advance(s, b, true);
+    stand_at(mine, s);
+    a->result = *mine;
+    return GW_OK;
+}
+
+static gw_status run_ahead(gw_session *s, gw_session_step_result *r, gw_diags *dg) {
+    struct gw_session_ahead *a = s->ahead;
+    const gw_step_batch *b = NULL;
+    bool right = true;
     int64_t begun = gw_clock_ns();
-    double nats = 0;
-    *r =
-        (gw_session_valid_result){.loss = (double)NAN, .bpb = (double)NAN, .accuracy = (double)NAN};
-    if (!v->x) return GW_OK;
-    if (gw_session_has_images(s)) return gw_session_judge_images(s, r, dg);
-    step_inputs in = {.seed = 1, .inv_scale = 1, .step = 1};
-    write_step_inputs(v->x, &in);
-    GW_TRY(gw_exec_run(v->x, GW_SEG_PRE, dg));
-    for (int64_t k = 0; k < v->batches; k++) {
-        gw_exec_loop loop = {.feed = write_valid, .user = s};
-        GW_TRY(fill_batch(s, k, dg));
-        GW_TRY(gw_exec_run_all(v->x, 1, &loop, dg));
-        nats += (double)read_scalar(v->x, "loss", 0);
-        count_labels(s, r);
+    *r = (gw_session_step_result){0};
+    GW_TRY(load_batch(s, &b, dg));
+    int64_t have_data = gw_clock_ns();
+    gw_optimes_host(s->times, begun, have_data);
+    step_inputs in = inputs_of(s, b);
+    gw_session_step_result mine = result_of(s, b, &in, begun, have_data);
+    counts before = count(s);
+    GW_TRY(run_loop(s, b, &in, dg));
+    counts looped = count(s);
+    if (a->pending) GW_TRY(hear(s, r, &right, dg));
+    if (!right) return take_again(s, r, dg);
+    counts heard = count(s);
+    leave_out(&before, &looped, &heard);
+    GW_TRY(step_ahead(s, b, &before, &mine, dg));
+    a->result.step_s = (double)(gw_clock_ns() - begun) * 1e-9;
+    return GW_OK;
+}
+
+gw_status gw_session_step(gw_session *s, gw_session_step_result *r, gw_diags *dg) {
+    struct gw_session_ahead *a = s->ahead;
+    if (!a) return whole_step(s, r, dg);
+    if (a->stop) {
+        GW_TRY(gw_session_settle(s, r, dg));
+        r->stopped = true;
+        return GW_OK;
     }
-    GW_TRY(sum_over_ranks(s, &nats, r, dg));
-    if (r->labels > 0) r->loss = nats / (double)r->labels;
-    if (r->bytes > 0) r->bpb = nats / 0.69314718055994530942 / (double)r->bytes;
-    r->seconds = (double)(gw_clock_ns() - begun) * 1e-9;
+    if (a->pending || a->calm >= CALM_STEPS) return run_ahead(s, r, dg);
+    GW_TRY(whole_step(s, r, dg));
+    if (r->stopped) return GW_OK;
+    double most = s->rf->optimizer.clip_norm;
+    bool calm = !r->skipped && isfinite(r->norm) && (most <= 0 || r->norm <= most);
+    a->calm = calm ? a->calm + 1 : 0;
     return GW_OK;
 }

@@ -508,6 +508,7 @@ gw_status gw_setup_schedule(const gw_runfile *rf, const gw_sched_costs *costs, g
                           .virtual_stages = (int)l->virtual_stages,
                           .micro_batches = (int32_t)GW_MIN(rf->train.accumulate, INT32_MAX),
                           .costs = costs,
+                          .places = (int)l->message_places,
                           .memory = k && k->searches ? l->schedule_memory : 0};
     return gw_schedule_make(l->schedule, &r, a, out, dg);
 }
@@ -522,21 +523,55 @@ gw_sched_costs gw_setup_costs(const gw_stage_report *stages, int n, double flops
     return (gw_sched_costs){.forward = x, .input = x + n, .weight = x + 2 * n, .barrier = true};
 }
 
-/* Does the order hang on what stages cost? */
-static bool is_searched(const gw_runfile *rf) {
+/* Does the order hang on what stages cost or hold? */
+static bool is_weighed(const gw_runfile *rf) {
     const gw_sched_kind *k =
         gw_runfile_schedule_file(rf) ? NULL : gw_sched_kind_find(rf->layout.schedule);
-    return k && k->searches;
+    return k && k->weighs;
 }
 
-/* The same schedule again, for what its stages were found to cost. */
-static gw_status search_schedule(gw_setup *s, gw_schedule *made, gw_diags *dg) {
-    gw_graph g;
+/* What the stages hold, by their programs: each rank reads its own and tells the others; without
+ * others all are read. */
+static gw_status read_held(const gw_setup *s, gw_comm *comm, gw_stage_held *held, int stages,
+                           gw_compile_report *report, gw_diags *dg) {
+    enum { STEP = 48 }; /* numbers that travel together */
+    gw_setup one = *s;
+    for (int r = 0; r < s->schedule->ranks; r++) {
+        gw_graph g;
+        if (comm && r != s->stage_rank) continue;
+        one.stage_rank = r;
+        GW_TRY(gw_setup_program(&one, true, "schedule", &g, report, dg));
+        gw_stage_held_of(&g, held, stages);
+        gw_graph_release(&g);
+    }
+    _Static_assert(sizeof *held == 3 * sizeof(int64_t), "three numbers, one behind the other");
+    int64_t *x = (int64_t *)held;
+    for (int i = 0; comm && i < 3 * stages; i += STEP)
+        GW_TRY(gw_comm_max_i64(comm, x + i, GW_MIN(STEP, 3 * stages - i),
+                               "telling what stages hold", dg));
+    return GW_OK;
+}
+
+/* The same schedule again, for what its stages were found to cost and to hold. */
+static gw_status weigh_schedule(gw_setup *s, gw_comm *comm, gw_schedule *made, gw_diags *dg) {
     gw_compile_report report = {0};
-    GW_TRY(gw_setup_program(s, true, "split", &g, &report, dg));
-    gw_graph_release(&g);
-    GW_ASSERT(report.stages && report.nstages == made->stages);
-    gw_sched_costs c = gw_setup_costs(report.stages, report.nstages, 1, &s->mem);
+    int n = made->stages;
+    gw_stage_held *held = gw_arena_new(&s->mem, gw_stage_held, n);
+    GW_TRY(read_held(s, comm, held, n, &report, dg));
+    GW_ASSERT(report.stages && report.nstages == n);
+    gw_sched_costs c = gw_setup_costs(report.stages, n, 1, &s->mem);
+    double *x = gw_arena_new(&s->mem, double, 4 * (int64_t)n);
+    for (int i = 0; i < n; i++) {
+        x[i] = (double)(held[i].to_input + held[i].to_weight);
+        x[n + i] = (double)(held[i].to_weight + held[i].made);
+        x[2 * n + i] = (double)held[i].made;
+        x[3 * n + i] = (double)GW_MAX(i ? report.stages[i - 1].sent_forward : 0,
+                                      i + 1 < n ? report.stages[i + 1].sent_backward : 0);
+    }
+    c.held = x;
+    c.held_weight = x + n;
+    c.made = x + 2 * n;
+    c.message = x + 3 * n;
     c.barrier = s->rf->optimizer.norm == GW_RF_NORM_EXACT;
     return gw_setup_schedule(s->rf, &c, &s->mem, made, dg);
 }
@@ -554,7 +589,7 @@ static gw_status make_schedule(gw_setup *s, gw_comm *comm, gw_diags *dg) {
     s->schedule = made;
     if (comm) s->stage_rank = (int)(gw_comm_rank(comm) / gw_runfile_stage_ranks(s->rf));
     compile_options(s);
-    return is_searched(s->rf) ? search_schedule(s, made, dg) : GW_OK;
+    return is_weighed(s->rf) ? weigh_schedule(s, comm, made, dg) : GW_OK;
 }
 
 gw_status gw_setup_ranks(gw_setup *s, gw_comm *comm, gw_diags *dg) {

@@ -19,6 +19,9 @@ cmp "$program" "$GW_BIN"
 version=$("$program" --version)
 [[ $version == *"$(cat "$root/VERSION")"* ]] || { echo "--version says: $version"; exit 1; }
 [ -s "$work/opt/gw/share/doc/gradwright/LICENSE" ] || { echo "no licence installed"; exit 1; }
+for f in quickstart.yaml schedules/1f1b.txt; do
+    [ -s "$work/opt/gw/share/doc/gradwright/examples/$f" ] || { echo "no examples/$f installed"; exit 1; }
+done
 DESTDIR=$work prefix=/opt/gw "$root/scripts/install.sh" uninstall
 left=$(find "$work" ! -type d)
 [ -z "$left" ] || { echo "uninstall left: $left"; exit 1; }

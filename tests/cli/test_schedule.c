@@ -160,9 +160,11 @@ TEST(what_does_not_fit_is_refused_with_the_nearest) {
                  {"1f1b -n 4 -m 4 --costs 1,1", "--costs"},
                  {"1f1b -n 4 -m 4 --costs 1,1,1,0,1", "--costs"},
                  {"1f1b -n 4 -m 4 --costs 1,-1,1", "--costs"},
-                 {"1f1b -n 4 -m 4 --costs 0,0,0", "--costs"},
+                 {"1f1b -n 4 -m 4 --costs 0,0,0,0", "must take time"},
                  {"1f1b -n 4 -m 4 --memory 2", "one fixed order"},
-                 {"zb-2p -n 4 -m 4 --memory 0", "above 0"},
+                 {"zb-2p -n 4 -m 4 --memory 0.5", "memory of 1"},
+                 {"zb-2p -n 4 -m 4 --memory -1", "from 1, or 0"},
+                 {"zb-2p -n 4 -m 4 --places 0", "from 1 to"},
                  {"1f1b -n 4 -m 4 --text --json", "exclude each other"},
                  {"./no/such.txt", "no/such.txt"}};
     gw_str out = {0};

@@ -21,7 +21,7 @@ static const gw_calibration_curve curves[] = {
     {GW_COLL_ALL_REDUCE, "ring", GW_WIRE_SAME, GW_F32, 2, 3, bytes, ring_seconds},
     {GW_COLL_ALL_REDUCE, "direct", GW_WIRE_SAME, GW_F32, 2, 3, bytes, direct_seconds},
 };
-static const gw_calibration sample = {"a \"cpu\"", 2, 1, 1e-6, 2e9, 3e9, 4e9, 2, curves};
+static const gw_calibration sample = {"a \"cpu\"", 2, 1, 1e-6, 2e9, 3e9, 4e9, 2, curves, NULL};
 
 TEST(calibration_is_read_as_written) {
     gw_diags dg;
@@ -29,7 +29,7 @@ TEST(calibration_is_read_as_written) {
     gw_calibration c;
     gw_diags_init(&dg);
     const char *path = test_tmp_path("c.json");
-    CHECK_OK(gw_calibration_write(path, &sample, &dg), &dg);
+    CHECK_OK(gw_calibration_write(path, NULL, &sample, &dg), &dg);
     CHECK_OK(gw_calibration_read(path, &c, &a, &dg), &dg);
     CHECK_STR(c.cpu, "a \"cpu\"");
     CHECK_EQ(c.cores, 2);

@@ -18,7 +18,7 @@ ranks() {
     out=$(<ranks.log)
 }
 
-for scenario in 'sizes 2' 'orders 2' 'ring 4' 'pipeline 3' 'drained 2' 'bounded 2' 'slow 2'; do
+for scenario in 'sizes 2' 'orders 2' 'ring 4' 'pipeline 3' 'drained 2' 'bounded 2' 'slow 2' 'ahead 2'; do
     ranks "${scenario#* }" "${scenario% *}"
     expect 0 '^rank 0: ok' '^rank 1: ok'
 done
@@ -27,7 +27,8 @@ done
 for scene in 'stopped 0' 'stopped 1' 'slept 2'; do
     victim=${scene#* }
     ranks 3 "${scene% *}" GW_CHANNELS_RANK="$victim"
-    expect 1 "^error: rank $victim gives no sign of life for .*activations, rank . to ..*micro-batch . of stage"
+    expect 1 "^error: rank $victim gives no sign of life for .*activations, rank . to ..*micro-batch . of stage" \
+        "rank $victim was last in forward of micro-batch 3 of stage 1 .action 17 of 40"
     [ "$(grep -c '^error:' <<<"$out")" -eq 1 ] || { echo "more than one line:"; echo "$out"; exit 1; }
 done
 ranks 2 circle

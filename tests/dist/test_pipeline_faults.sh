@@ -32,6 +32,7 @@ rank() { # PARENT NUMBER
 
 where='in (forward|backward|input gradients|weight gradients|receive of activations|receive of gradients|send of activations|send of gradients)'
 where="$where of micro-batch [0-3] of stage [0-5] \\([sr]?[FIWB][0-5]\\.[0-3], action [0-9]+ of [0-9]+\\)"
+where="$where|in the optimizer" # a loaded machine may be late with its strike
 lost() { # SCHEDULE SIGNAL RANK PAUSE TEXT
     rm -rf out
     GW_PACE=0.05,0.05,0.05 "$GW_BIN" train run.yaml --ranks 3 --set layout.schedule="$1" --out out > run.out 2> run.log & pid=$!
@@ -47,7 +48,7 @@ lost() { # SCHEDULE SIGNAL RANK PAUSE TEXT
     code=0; wait $pid || code=$?
     grep "^error" run.log > errors || :
     if [ $code -ne 1 ] || ! grep -qE "rank $3 .*$5" errors || [ "$(grep -cvE "$where" errors)" -ne 0 ] ||
-        [ "$(grep -cv "rank-killed" errors)" -gt 1 ]; then
+        [ "$(grep -c . errors)" -ne 1 ]; then
         echo "$*: exit $code"; cat run.log; exit 1
     fi
     for p in $ranks; do

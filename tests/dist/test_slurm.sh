@@ -143,4 +143,34 @@ if trains; then
     out=$(cat ranks.log batch.log)
     expect 0
     [ "$(wc -l <batch/metrics.jsonl)" -ge 4 ]
+    # A job that is told of its end queues itself again, and goes on.
+    cat >job.sh <<JOB
+#!/bin/bash
+srun --mpi=pmix --kill-on-bad-exit=0 "$GW_BIN" train "$dir/run.yaml" --out "$dir/again" --requeue \\
+    --set layout.dp=auto --set train.steps=1000000
+JOB
+    # await PATTERN FILE
+    await() {
+        for _ in $(seq $((300 * slower))); do grep -qsE -- "$1" "$2" && return; sleep 0.1; done
+        echo "no line of $2 has '$1':"
+        cat job.log
+        exit 1
+    }
+    job=$(sbatch --parsable --requeue --nodes=2 --ntasks-per-node=1 --time=5 --open-mode=append \
+        --output="$dir/job.log" job.sh)
+    await '"step": 3,' again/metrics.jsonl
+    scancel --signal=USR1 "$job"
+    await 'asking Slurm to queue job' job.log
+    for _ in $(seq $((200 * slower))); do
+        restarts=$(scontrol show job "$job" | grep -o 'Restarts=1') && break
+        sleep 0.1
+    done
+    [ -n "${restarts:-}" ] || { scontrol show job "$job"; exit 1; }
+    scancel "$job" # Slurm holds it back for two minutes; what it would run then:
+    code=0
+    SLURM_RESTART_COUNT=1 timeout -k 5 $((60 * slower)) srun -N 2 -n 2 "$GW_BIN" train "$dir/run.yaml" \
+        --out "$dir/again" --requeue --set layout.dp=auto --set train.steps=1000000 --until 1 \
+        >ranks.log 2>&1 || code=$?
+    out=$(<ranks.log)
+    expect 0 '^nothing to train: the run is at step'
 fi

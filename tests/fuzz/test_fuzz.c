@@ -15,13 +15,13 @@
 #include "file/safetensors.h"   /* gw_st_open */
 #include "fuzz.h"
 #include "harness.h"
-#include "ir/text.h"          /* gw_graph_parse */
-#include "ir/verify.h"        /* gw_graph_verify */
-#include "ops/ops.h"          /* gw_ops_table */
-#include "ckpt/save.h" /* gw_checkpoint_read, gw_checkpoint_save */
-#include "train/hf_model.h"   /* gw_model_from_hf */
-#include "train/runfile.h"    /* gw_runfile_parse */
-#include "train/setup.h"      /* gw_setup_read_model */
+#include "ir/text.h"        /* gw_graph_parse */
+#include "ir/verify.h"      /* gw_graph_verify */
+#include "ops/ops.h"        /* gw_ops_table */
+#include "ckpt/save.h"      /* gw_checkpoint_read, gw_checkpoint_save */
+#include "train/hf_model.h" /* gw_model_from_hf */
+#include "train/runfile.h"  /* gw_runfile_parse */
+#include "train/setup.h"    /* gw_setup_read_model */
 
 enum { SHORT = 1200, LONG = 60000 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `gradwright plan` and `gradwright program` as a user and a script meet them.
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,6 +137,71 @@ TEST(a_change_that_is_said_to_fit_fits) {
     }
 }
 
+static double real_at(const json_t *j, const char *path) {
+    CHECK_MSG(json_is_number(at(j, path)), "%s is no number", path);
+    return json_number_value(at(j, path));
+}
+
+/* With failures and a storage, the shares of a fleet's time are its whole; by K36 the best interval
+ * is sqrt(2 C M). With every fault at once the parts still sum to the step. */
+TEST(a_simulated_steps_json_has_days_and_parts) {
+    gw_str args = {0};
+    const char *path = write_file("run.yaml", tiny);
+    gw_str_printf(
+        &args,
+        "%s --hardware h100 --world 8 --set layout.pp=2 --set train.accumulate=4 --faults "
+        "straggler=1.5,straggler-rank=1,jitter=0.05,seed=3,slow-link=0.5,stall=0.001,"
+        "failures=1e-4,storage=1GB,restart=60",
+        path);
+    json_t *j = plan_json(gw_str_c(&args));
+    double between = 3600 / (8 * 1e-4), write = real_at(j, "checkpoint_bytes") / 1e9;
+    CHECK(fabs(real_at(j, "goodput.between_failures_s") / between - 1) < 1e-9);
+    CHECK(fabs(real_at(j, "goodput.checkpoint_write_s") / write - 1) < 1e-9);
+    CHECK(fabs(real_at(j, "goodput.best_interval_s") / sqrt(2 * write * between) - 1) < 1e-9);
+    double sum = real_at(j, "goodput.goodput") + real_at(j, "goodput.lost_to_checkpoints") +
+                 real_at(j, "goodput.lost_to_rework") + real_at(j, "goodput.lost_to_restarts");
+    CHECK(fabs(sum - 1) < 1e-12);
+    CHECK(json_is_false(at(j, "goodput.restart_assumed")));
+    double parts = 0, percent = 0;
+    for (size_t i = 0; i < json_array_size(at(j, "parts")); i++) {
+        const json_t *x = json_array_get(at(j, "parts"), i);
+        parts += real_at(x, "seconds");
+        percent += real_at(x, "percent");
+    }
+    CHECK(fabs(parts / real_at(j, "step_time_s") - 1) < 1e-12);
+    CHECK(fabs(percent - 100) < 1e-9);
+    CHECK(real_at(j, "step_time_s") > real_at(j, "faults.step_time_without_s") + 0.001);
+    CHECK_STR(json_string_value(at(j, "layout")), "pp 2 × dp 4");
+    CHECK(real_at(j, "mfu.causal") > 0 && json_is_boolean(at(j, "fits")));
+    CHECK(int_at(j, "wire.by_axis.dp") > 0 && int_at(j, "wire.by_axis.pp") > 0);
+    json_decref(j);
+    gw_str_release(&args);
+}
+
+/* Of several ranks state may be cut over them: what is promised is what the change then takes, and
+ * the first words are the least. */
+TEST(a_higher_zero_is_offered_and_fits) {
+    const char *path = write_file("run.yaml", tiny);
+    gw_str args = {0};
+    gw_str_printf(&args, "%s --ranks 4 --set precision.compute=bf16 --set data.prefetch_steps=0",
+                  path);
+    json_t *j = plan_json(gw_str_c(&args));
+    int64_t total = int_at(j, "memory.total_bytes");
+    json_decref(j);
+    gw_str_printf(&args, " --memory %lld", (long long)(total - 1));
+    j = plan_json(gw_str_c(&args));
+    CHECK_STR(json_string_value(at(j, "verdict.change.set")), "layout.zero=1");
+    int64_t promised = int_at(j, "verdict.change.total_bytes");
+    json_decref(j);
+    gw_str_printf(&args, " --set layout.zero=1");
+    j = plan_json(gw_str_c(&args));
+    CHECK_EQ(int_at(j, "memory.total_bytes"), promised);
+    CHECK(json_is_true(at(j, "verdict.fits")));
+    CHECK_EQ(int_at(j, "wire.by_axis.dp") > 0, 1);
+    json_decref(j);
+    gw_str_release(&args);
+}
+
 static const char *const config =
     "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"hidden_size\": 64,"
     " \"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2,"
@@ -246,8 +312,8 @@ TEST(bad_input_is_refused_with_what_to_do) {
         {"plan '%s' --set train.stepz=1 2>&1", 2, "train.steps"},
         {"plan '%s' --set recompute.policy=ops --set 'recompute.ops=[nonsense]' 2>&1", 2,
          "in a layer of this model: rmsnorm"},
-        {"plan '%s' --hardware h100 2>&1", 2, "give --why tp"},
-        {"plan '%s' --hardware h100 --json --set layout.tp=2 --ranks 2 2>&1", 2, "give --why tp"},
+        {"plan '%s' --hardware h1000 2>&1", 2, "no machine known"},
+        {"plan '%s' --hardware link=1GB/s --json --ranks 2 2>&1", 2, "states no peak"},
         {"plan gpt2 --set train.seq_len=2048 2>&1", 2, "max_positions"},
         {"plan '%s' --set model.vocab=200 --set data.tokenizer=bytes 2>&1", 2, "257 tokens"},
         {"program '%s' --set model.vocab=200 --set data.tokenizer=bytes 2>&1", 2, "257 tokens"},

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/io.h" /* gw_file_write_atomic */
 #include "harness.h"
 #include "plan/pipeplan.h"
 #include "planned.h"
@@ -144,6 +145,89 @@ TEST(what_stages_send_is_what_programs_send) {
         CHECK(forward > 0 && back > 0);
         pipe_release(&x);
     }
+}
+
+/* ---- memory that is promised ---- */
+
+/* m forward, then m backward, whole, and once more: a rank holds m micro-batches of all its stages.
+ */
+static void write_all_at_once(const char *path, int p, bool v_shape, int m) {
+    gw_str t = {0};
+    int stages = v_shape ? 2 * p : p;
+    gw_str_printf(&t, "schedule reference\nranks %d\nstages", p);
+    for (int s = 0; s < stages; s++) gw_str_printf(&t, " %d", s < p ? s : 2 * p - 1 - s);
+    gw_str_printf(&t, "\nmicro-batches %d", 2 * m);
+    for (int r = 0; r < p; r++) {
+        gw_str_printf(&t, "\nrank %d:", r);
+        for (int k = 0; k < 2; k++) {
+            for (int s = r; s < stages; s = s == r ? 2 * p - 1 - r : stages)
+                for (int i = 0; i < m; i++) gw_str_printf(&t, " F%d.%d", s, i + k * m);
+            for (int s = v_shape ? 2 * p - 1 - r : r; s >= 0; s = s > r ? r : -1)
+                for (int i = 0; i < m; i++) gw_str_printf(&t, " B%d.%d", s, i + k * m);
+        }
+    }
+    gw_diags dg = {0};
+    CHECK_OK(gw_file_write_atomic(path, gw_str_c(&t), (int64_t)t.len, &dg), &dg);
+    gw_str_release(&t);
+    gw_diags_release(&dg);
+}
+
+static const struct {
+    const char *model, *layout;
+    int p;
+} promised[] = {
+    {"model: {family: llama, layers: 8, hidden: 64, heads: 4, kv_heads: 2, ffn: 176, vocab: 128}\n",
+     "", 4},
+    {"model: {family: gpt2, layers: 4, hidden: 64, heads: 4, vocab: 320}\n", "", 2},
+    {"model: {family: llama, layers: 6, hidden: 64, heads: 4, kv_heads: 2, ffn: 128, vocab: 320, "
+     "tie_embeddings: true}\nprecision: {compute: bf16}\n",
+     "dp: 2, zero: 1, ", 3},
+    {"model: {family: llama, layers: 4, hidden: 64, heads: 4, kv_heads: 4, ffn: 128, vocab: 128}\n",
+     "tp: 2, sequence_parallel: true, ", 2},
+    {"model: {family: llama, layers: 6, hidden: 64, heads: 4, kv_heads: 2, ffn: 128, vocab: 128}\n"
+     "recompute: {policy: full}\n",
+     "", 3},
+    {"model: {family: mixtral, layers: 4, hidden: 32, heads: 4, kv_heads: 2, vocab: 128, moe: "
+     "{experts: 4, top: 2, ffn: 64}}\n",
+     "", 2},
+    {"model: {family: qwen3, layers: 8, hidden: 64, heads: 4, kv_heads: 2, head_dim: 16, ffn: 128, "
+     "vocab: 512}\nrecompute: {policy: selective}\n",
+     "dp: 2, zero: 2, ", 4}};
+
+static const struct {
+    const char *schedule;
+    int memory; /* 0: p; -1: 2 p; else schedule_memory */
+    bool v;
+} keepers[] = {{"zb-h1", 0, false}, {"zb-2p", -1, false}, {"zb-2p", 3, false},
+               {"zb-2p", 1, false}, {"zbv", 0, true},     {"zbv", 2, true}};
+
+/* layout.schedule_memory X: no rank's arena is larger than with X micro-batches of all its stages
+ * under way and a whole backward, as its own program has it. */
+TEST_WITHIN(searched_schedules_keep_their_memory_in_bytes, 300) {
+    const char *path = test_tmp_path("all.txt");
+    for (size_t i = 0; i < GW_COUNT(promised); i++)
+        for (size_t k = 0; k < GW_COUNT(keepers); k++) {
+            piped x, y;
+            char layout[400], key[64] = "";
+            int p = promised[i].p, given = keepers[k].memory;
+            int memory = given > 0 ? given : given < 0 ? 2 * p : p;
+            if (given > 0) snprintf(key, sizeof key, ", schedule_memory: %d", given);
+            write_all_at_once(path, p, keepers[k].v, memory);
+            snprintf(layout, sizeof layout, "%spp: %d, schedule: 'file:%s'", promised[i].layout, p,
+                     path);
+            pipe_init(&y, promised[i].model, 2 * memory, layout);
+            snprintf(layout, sizeof layout, "%spp: %d, schedule: %s%s", promised[i].layout, p,
+                     keepers[k].schedule, key);
+            test_note("%s%s", promised[i].model, layout);
+            pipe_init(&x, promised[i].model, 2 * p + 1, layout);
+            for (int r = 0; r < p; r++)
+                CHECK_MSG(x.ranks[r].arena_bytes <= y.ranks[r].arena_bytes,
+                          "rank %d: %lld bytes, and %lld with %d micro-batches under way", r,
+                          (long long)x.ranks[r].arena_bytes, (long long)y.ranks[r].arena_bytes,
+                          memory);
+            pipe_release(&x);
+            pipe_release(&y);
+        }
 }
 
 /* A pipeline does the model's work, spread: up to the step's frame and what each rank repeats. */
@@ -286,13 +370,19 @@ TEST_WITHIN(K29_what_405b_sends_between_stages, 120) {
 /* A machine twice as fast halves the time and leaves the bubble. */
 TEST(times_follow_the_machine) {
     piped x;
-    pipe_init(&x, tied, 4, "pp: 2, schedule: zbv");
+    pipe_init(&x, tied, 8,
+              "pp: 4, schedule: 'file:" GW_TESTS_DIR "/../examples/schedules/zb-2p.txt'");
+    gw_stage_report even[4]; /* what the written order is good for */
+    for (int i = 0; i < 4; i++) {
+        even[i] = x.report[0].stages[i];
+        even[i].forward = even[i].input = even[i].weight = 1e9;
+    }
     gw_pipeplan a, b;
-    gw_hardware slow = {.flops = 1e9, .mfu = 1}, fast = {.flops = 2e9, .mfu = 1};
+    gw_machine_spec slow = {.peak[GW_BF16] = 1e9}, fast = {.peak[GW_BF16] = 2e9};
     gw_pipeplan_input in = {.ranks = x.ranks,
-                            .n = 2,
+                            .n = 4,
                             .schedule = x.p.setup.schedule,
-                            .stages = x.report[0].stages,
+                            .stages = even,
                             .places = 2,
                             .hardware = &slow};
     gw_pipeplan_init(&a, &in);

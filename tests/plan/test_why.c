@@ -17,6 +17,7 @@ static const gw_coll_machine local = {.shared = true,
 
 /* A run by way of a run file, as the command has it. */
 typedef struct asked {
+    gw_arena mem;
     gw_diags dg;
     gw_runfile rf;
     gw_setup setup;
@@ -48,6 +49,7 @@ static void done(asked *a) {
     gw_setup_release(&a->setup);
     gw_runfile_release(&a->rf);
     gw_diags_release(&a->dg);
+    gw_arena_release(&a->mem);
 }
 
 static gw_block read_block(asked *a, int64_t tp, int64_t cp, bool sequence, gw_cp_mode mode,
@@ -154,22 +156,22 @@ TEST_WITHIN(K24_activations_of_a_llama_block, 120) {
  * at 900, 137 % over a NIC of 50 GB/s, 294 % at tp 16 over NICs. */
 TEST_WITHIN(K18_share_of_communication, 120) {
     asked a;
-    gw_hardware hw;
+    gw_machine_spec hw;
     gw_why_tp *w = gw_mem_zalloc(sizeof *w);
     ask(&a, "preset: llama3-70b", 1, 8192);
-    CHECK_OK(gw_hardware_parse("h100,mfu=0.4", &hw, &a.dg), &a.dg);
+    CHECK_OK(gw_machine_read("h100,mfu=0.4", &a.mem, &hw, &a.dg), &a.dg);
     CHECK_OK(gw_why_tp_init(w, &a.in, &hw, 1, &a.dg), &a.dg);
     CHECK_EQ(w->n, 7);
     const gw_why_tp_row *r = &w->rows[3];
     CHECK_EQ(r->t, 8);
     CHECK_NEAR((double)(80 * gw_block_over_tp(&r->plain).payload_bytes) / 8192, 9.175e6, 0.001e6);
     CHECK_NEAR(gw_why_tp_to_6n(w, r), 0.152, 0.0015);
-    w->hw.link_bytes = 900e9;
+    w->hw.tiers[0].bytes_per_s = 900e9;
     CHECK_NEAR(gw_why_tp_to_6n(w, r), 0.076, 0.0008);
-    w->hw.link_bytes = 50e9;
+    w->hw.tiers[0].bytes_per_s = 50e9;
     CHECK_NEAR(gw_why_tp_to_6n(w, r), 1.37, 0.014);
     CHECK_NEAR(gw_why_tp_to_6n(w, r + 1), 2.94, 0.03); /* beyond 8 ranks: 50 GB/s */
-    w->hw.beyond_bytes = 0;                            /* not stated: no figure */
+    w->hw.tiers[1].bytes_per_s = 0;                    /* not stated: no figure */
     CHECK(gw_why_tp_to_6n(w, r + 1) < 0);
     /* K19: kv heads are copied from 16 on, the feed-forward of a rank is 448 wide at 64. */
     for (int i = 0; i < w->n; i++)
@@ -187,11 +189,11 @@ TEST_WITHIN(K18_share_of_communication, 120) {
 
 TEST(uneven_heads_and_roofline) {
     asked a;
-    gw_hardware hw;
+    gw_machine_spec hw;
     gw_why_tp *w = gw_mem_zalloc(sizeof *w);
     ask(&a, "family: llama, layers: 3, hidden: 96, heads: 12, kv_heads: 2, ffn: 160, vocab: 301", 1,
         64);
-    CHECK_OK(gw_hardware_parse("flops=1T,memory=100GB/s,link=1GB/s", &hw, &a.dg), &a.dg);
+    CHECK_OK(gw_machine_read("flops=1T,memory=100GB/s,link=1GB/s", &a.mem, &hw, &a.dg), &a.dg);
     CHECK_OK(gw_why_tp_init(w, &a.in, &hw, 5, &a.dg), &a.dg);
     static const int64_t t[] = {1, 2, 4, 5, 6, 8, 12, 16, 32, 64}, heads[] = {12, 6, 3, 3, 2, 2, 1};
     static const double copies[] = {1, 1, 2, 5, 3, 8, 6, 16, 32, 64};
@@ -244,9 +246,9 @@ TEST(context_parallel_bytes_are_their_formulas) {
  * TF and 50 GB/s the ring hides from 1,237 tokens a rank. */
 TEST_WITHIN(K25_when_the_ring_hides, 120) {
     asked a;
-    gw_hardware hw;
+    gw_machine_spec hw;
     ask(&a, "preset: llama3-405b", 1, 131072);
-    CHECK_OK(gw_hardware_parse("flops=989e12,mfu=0.5,link=50GB/s", &hw, &a.dg), &a.dg);
+    CHECK_OK(gw_machine_read("flops=989e12,mfu=0.5,link=50GB/s", &a.mem, &hw, &a.dg), &a.dg);
     gw_why_cp *w = gw_mem_zalloc(sizeof *w);
     gw_block_layout run = {.tp = 1, .cp = 1};
     CHECK_OK(gw_why_cp_init(w, &a.in, &hw, &run, &a.dg), &a.dg);
@@ -262,33 +264,4 @@ TEST_WITHIN(K25_when_the_ring_hides, 120) {
     CHECK_NEAR(from, 1237, 0.01 * 1237);
     gw_mem_free(w);
     done(&a);
-}
-
-/* ---- machines ---- */
-
-TEST(a_machine_is_stated_by_name_by_keys_or_both) {
-    gw_diags dg;
-    gw_hardware h;
-    gw_diags_init(&dg);
-    CHECK_OK(gw_hardware_parse("h100", &h, &dg), &dg);
-    CHECK_NEAR(h.flops, 989e12, 1);
-    CHECK_NEAR(gw_hardware_link(&h, 8), 450e9, 1);
-    CHECK_NEAR(gw_hardware_link(&h, 9), 50e9, 1);
-    CHECK_OK(gw_hardware_parse("h100,mfu=0.4,beyond=25GB/s", &h, &dg), &dg);
-    CHECK_NEAR(h.mfu, 0.4, 0);
-    CHECK_NEAR(h.beyond_bytes, 25e9, 1);
-    CHECK_OK(gw_hardware_parse("flops=312TFLOP/s,memory=2T,link=300e9", &h, &dg), &dg);
-    CHECK_NEAR(h.flops, 312e12, 1);
-    CHECK_NEAR(h.memory_bytes, 2e12, 1);
-    CHECK_NEAR(gw_hardware_link(&h, 4096), 300e9, 1);
-    /* A roofline: 312 TFLOP on 1 byte, 1 FLOP on 2 TB. */
-    CHECK_NEAR(gw_hardware_seconds(&h, 312e12, 1), 1, 1e-12);
-    CHECK_NEAR(gw_hardware_seconds(&h, 1, 2e12), 1, 1e-12);
-    CHECK_FAILS(gw_hardware_parse("h101", &h, &dg), &dg, "h101");
-    CHECK_FAILS(gw_hardware_parse("h100,link=fast", &h, &dg), &dg, "link=fast");
-    CHECK_FAILS(gw_hardware_parse("flops=-1", &h, &dg), &dg, "above 0");
-    CHECK_FAILS(gw_hardware_parse("mfu=1.5", &h, &dg), &dg, "at most 1");
-    CHECK_FAILS(gw_hardware_parse("reach=2.5", &h, &dg), &dg, "ranks");
-    CHECK_FAILS(gw_hardware_parse("", &h, &dg), &dg, "no machine");
-    gw_diags_release(&dg);
 }

@@ -194,9 +194,15 @@ TEST(what_is_wrong_is_said_with_its_place) {
          6},
         {"schedule x ranks 2 stages 0 1 micro-batches 1\nrank 0: F0.0 B0.0", "no list of rank 1", 2,
          18},
+        {"schedule x ranks 2 stages 0 1 micro-batches 1\nrank 0: F0.0 B0.0\nrank 1: F1.0 B1.0\n"
+         "rank 2: F2.0",
+         "there is no rank 2: 'ranks' says 2", 4, 6},
         /* the checker's, with their places */
         {"schedule x ranks 1 stages 0 micro-batches 1\nrank 0:\n F0.0 B0.0\n  B0.0",
          "stands in the list before", 4, 3},
+        {"schedule x ranks 2 stages 0 1 micro-batches 1\nrank 0: F0.0\nF0.0 B0.0\n"
+         "rank 1: F1.0 B1.0",
+         "(F0.0): it stands in the list before", 3, 1},
         {"schedule x ranks 1 stages 0 micro-batches 1\n\n rank 0: F0.0", "B0.0 is missing", 3, 2},
         {"schedule x ranks 1 stages 0 micro-batches 1\nrank 0: B0.0 F0.0", "action 1 (B0.0)", 2, 9},
         {"schedule x ranks 1 stages 0 micro-batches 1\nrank 0: F0.0 F9.0 B0.0", "1 stages", 2, 14},
@@ -215,6 +221,41 @@ TEST(what_is_wrong_is_said_with_its_place) {
         gw_diags_release(&dg);
         gw_arena_release(&a);
     }
+}
+
+/* Each is told once: what is added for an action that stands there twice is added once. */
+TEST(an_action_that_stands_twice_is_one_problem) {
+    gw_arena a = {0};
+    gw_diags dg;
+    gw_diags_init(&dg);
+    gw_schedule s;
+    CHECK(parse("schedule x ranks 2 stages 0 1 micro-batches 1\nrank 0: F0.0 F0.0 B0.0\n"
+                "rank 1: F1.0 B1.0 B1.0",
+                &a, &s, &dg) == GW_ERR_CONFIG);
+    CHECK_EQ(dg.nerrors, 2);
+    gw_diags_release(&dg);
+    gw_arena_release(&a);
+}
+
+/* A mark of UTF-8 in front changes nothing, also not where problems are; a byte 0 is no text. */
+TEST(a_mark_in_front_is_skipped_and_a_byte_0_is_told) {
+    gw_arena a = {0};
+    gw_diags dg;
+    gw_diags_init(&dg);
+    gw_schedule s;
+    gw_str t = {0};
+    gw_str_printf(&t, "\xef\xbb\xbf%s", one_f_one_b);
+    CHECK_OK(parse(gw_str_c(&t), &a, &s, &dg), &dg);
+    CHECK_FAILS(parse("\xef\xbb\xbfplan", &a, &s, &dg), &dg, "not 'plan'");
+    CHECK_EQ(dg.first->where.column, 1);
+    gw_diags_clear(&dg);
+    t.data[t.len - 5] = 0;
+    CHECK_FAILS(gw_schedule_parse(t.data, (int64_t)t.len, "mine.txt", &a, &s, &dg), &dg,
+                "a byte 0");
+    CHECK_EQ(dg.first->where.line, 6);
+    gw_str_release(&t);
+    gw_diags_release(&dg);
+    gw_arena_release(&a);
 }
 
 /* ---- any bytes ---- */

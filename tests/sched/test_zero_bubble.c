@@ -9,16 +9,19 @@
 enum { MAX = 256, PLENTY = 1 << 16 };
 
 typedef struct alike {
-    double forward[MAX], input[MAX], weight[MAX], send[MAX], held[MAX], held_weight[MAX];
+    double forward[MAX], input[MAX], weight[MAX], send[MAX], held[MAX], held_weight[MAX], made[MAX];
 } alike;
 
-static gw_sched_costs costs_of(const alike *x) {
+static gw_sched_costs costs_of(alike *x) {
+    bool any = false;
+    for (int s = 0; s < MAX; s++) any |= x->made[s] > 0;
     return (gw_sched_costs){.forward = x->forward,
                             .input = x->input,
                             .weight = x->weight,
                             .send = x->send,
                             .held = x->held,
-                            .held_weight = x->held_weight};
+                            .held_weight = x->held_weight,
+                            .made = any ? x->made : NULL};
 }
 
 static gw_sched_costs costs_alike(alike *x, double f, double i, double w, double send,
@@ -29,6 +32,7 @@ static gw_sched_costs costs_alike(alike *x, double f, double i, double w, double
         x->weight[s] = w;
         x->send[s] = send;
         x->held[s] = 1;
+        x->made[s] = 0;
         x->held_weight[s] = kept;
     }
     return costs_of(x);
@@ -39,14 +43,17 @@ static double next(uint64_t *state) {
     return (double)(*state >> 40) / (double)(1 << 24);
 }
 
+/* Every third without anything that input gradients make, every third with a lot. */
 static gw_sched_costs costs_uneven(alike *x, uint64_t seed) {
+    double made = (double)(seed % 3);
     for (int s = 0; s < MAX; s++) {
         x->forward[s] = 0.5 + next(&seed);
         x->input[s] = 0.5 + next(&seed);
         x->weight[s] = 0.2 + next(&seed);
         x->send[s] = 0.3 * next(&seed);
         x->held[s] = 1 + next(&seed);
-        x->held_weight[s] = x->held[s] * next(&seed);
+        x->made[s] = made * x->held[s] * next(&seed);
+        x->held_weight[s] = x->held[s] * next(&seed) + x->made[s];
     }
     return costs_of(x);
 }
@@ -96,13 +103,14 @@ static gw_sched_times time_by_hand(int lag, int p, int32_t m, const gw_sched_cos
 
 static double idle(const gw_sched_times *t) { return t->longest_span * t->idle_longest; }
 
-static double most_held(const gw_sched_times *t, const gw_schedule *s, const double *held) {
+static double most_held(const gw_sched_times *t, const gw_schedule *s, const double *held,
+                        bool places) {
     double most = 0;
     for (int r = 0; r < s->ranks; r++) {
         double whole = 0;
         for (int i = 0; i < s->stages; i++)
             if (s->rank_of[i] == r) whole += held[i];
-        most = fmax(most, t->held[r] / whole);
+        most = fmax(most, (places ? t->placed : t->held)[r] / whole);
     }
     return most;
 }
@@ -172,7 +180,8 @@ TEST(zero_bubble_replay_is_the_clock) {
             CHECK_NEAR(score.first, t.longest_span, 1e-9);
             CHECK_NEAR(score.second, t.step, 1e-9);
             double most = 0;
-            for (int r = 0; r < 5; r++) most = fmax(most, t.held[r] / x.held[r]);
+            for (int r = 0; r < 5; r++)
+                most = fmax(most, (c.made ? t.placed : t.held)[r] / x.held[r]);
             CHECK_NEAR(score.memory, most, 1e-9);
             gw_arena_release(&a);
         }
@@ -232,7 +241,7 @@ TEST(zero_bubble_search_keeps_to_its_memory) {
                 int p = 1 + (int)(seed % 5);
                 make(v == 1 ? "zb-2p" : "zbv", p, 9, memories[k], &c, &a, &s);
                 gw_sched_time(&s, &c, 1, &a, &t);
-                CHECK(most_held(&t, &s, x.held) <= memories[k] * (1 + 1e-9));
+                CHECK(most_held(&t, &s, x.held, c.made != NULL) <= memories[k] * (1 + 1e-9));
                 gw_arena_release(&a);
             }
 }
@@ -254,7 +263,8 @@ TEST(zero_bubble_search_is_no_worse_than_by_hand) {
             c.barrier = seed % 2;
             gw_zb_score score;
             gw_sched_times hand = time_by_hand(lag, p, m, &c, &a, &score);
-            gw_sched_times found = time_of("zb-2p", p, m, fmax(1, score.memory), &c, &a);
+            double memory = c.made && seed % 3 ? 2 * p : fmax(1, score.memory); /* lags are cut */
+            gw_sched_times found = time_of("zb-2p", p, m, memory, &c, &a);
             CHECK(made_small(&found, &c) <= made_small(&hand, &c) * (1 + 1e-9));
             gw_arena_release(&a);
         }
@@ -271,7 +281,7 @@ TEST(zero_bubble_search_is_better_where_the_fixed_order_does_not_suit) {
     gw_arena_release(&a);
 }
 
-TEST_WITHIN(zero_bubble_more_memory_is_never_slower, 120) {
+TEST_WITHIN(zero_bubble_more_memory_is_never_slower, 300) {
     alike x;
     for (uint64_t seed = 0; seed < 4; seed++)
         for (int v = 1; v <= 2; v++) {
@@ -280,16 +290,18 @@ TEST_WITHIN(zero_bubble_more_memory_is_never_slower, 120) {
             c.barrier = seed % 2;
             int p = 2 + (int)(seed % 4);
             double before = HUGE_VAL;
-            for (double memory = 1; memory <= 3 * p; memory += 0.75) {
+            for (double memory = 1; memory <= 3 * p; memory += 1.25) {
                 gw_sched_times t = time_of(v == 1 ? "zb-2p" : "zbv", p, 9, memory, &c, &a);
-                CHECK(made_small(&t, &c) <= before * (1 + 1e-9));
+                CHECK_MSG(made_small(&t, &c) <= before * (1 + 1e-9),
+                          "seed %d, memory %g: %.9g, before %.9g", (int)seed, memory,
+                          made_small(&t, &c), before);
                 before = made_small(&t, &c);
             }
             gw_arena_release(&a);
         }
 }
 
-TEST_WITHIN(zero_bubble_any_number_of_micro_batches, 120) {
+TEST_WITHIN(zero_bubble_any_number_of_micro_batches, 300) {
     static const char *const names[] = {"zb-h1", "zb-2p", "zbv", "dualpipev"};
     alike x;
     for (size_t k = 0; k < GW_COUNT(names); k++)

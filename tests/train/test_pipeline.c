@@ -429,7 +429,7 @@ TEST(a_bad_number_is_named_by_stage_and_micro_batch) {
     CHECK_EQ(gw_launch_threads(2, 20, bad_weight, &r, &dg), GW_ERR_NUMERIC);
     CHECK_EQ(dg.nerrors, 1);
     CHECK_MSG(strstr(dg.first->detail, "matmul in \"layer 3/mlp/up\"") &&
-                  strstr(dg.first->detail, "micro-batch 1 of 4, stage 1, on rank 1"),
+                  strstr(dg.first->detail, "micro-batch 0 of stage 1, on rank 1"),
               "%s", dg.first->detail);
     gw_diags_release(&dg);
 }

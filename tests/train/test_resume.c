@@ -184,7 +184,8 @@ TEST(a_run_file_of_another_run_is_refused_by_key) {
     } cases[] = {
         {"train.seed=9", "train.seed is 9; the checkpoint's run has 1"},
         {"train.seq_len=16", "train.seq_len"},
-        {"train.global_batch=4", "train.global_batch"},
+        {"train.accumulate=2", "train.global_batch is 4; the checkpoint's run has 2"},
+        {"train.global_batch=4", NULL}, /* by name, it is meant */
         {"model.layers=3", "layers=3; the checkpoint's has layers=2"},
         {"model.ffn=64", "ffn=64"},
         {"optimizer.name=sgd", "optimizer.name"},

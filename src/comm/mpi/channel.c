@@ -3,9 +3,17 @@
 //
 // A send copies into the next place, starts a synchronous send of it (MPI_Issend) and goes on. Such
 // a send is done only when its receiver has begun to receive, so a place is free when its message
-// was taken, as on shared memory: MPI's own buffers let nobody run further ahead than the places. A
-// receive is a plain one, into its destination. Messages have a communicator of their own, and each
-// set of channels a stretch of tags, so they meet neither collectives nor each other.
+// was taken, as on shared memory: MPI's own buffers let nobody run further ahead than the places.
+// Messages have a communicator of their own, and each set of channels a stretch of tags, so they
+// meet neither collectives nor each other.
+//
+// A receive is a plain one, into its destination, and MPI moves a large message only when both
+// sides have met. Better is one that is posted before: then the message comes while its receiver
+// computes. It needs memory, and there is some: where two ranks have channels of one size both
+// ways, as neighbours in a pipeline have, each lends the last place of its box to the other's
+// messages. A message that lies there was taken, so its sender makes do with one place less, and is
+// as far ahead as before. Both sides pair their channels by the same rule, in the order of tags.
+// With one place there is nothing to lend.
 //
 // MPI moves a large message only while both sides call it. A sender that computes calls it through
 // gw_comm_alive, before each op: at most every 100 us, and only while a send is under way.
@@ -25,7 +33,10 @@ typedef struct channel {
     gw_channel_end *end;
     int tag, pieces;          /* of a message: MPI counts in int */
     gw_mpi_request *requests; /* [places * pieces], of a receiver [pieces] */
-    uint64_t freed;           /* sender: messages that have been taken */
+    int places;               /* that a sender uses: all, or all but the one it lends */
+    char *ahead;              /* receiver: where the next message is received; NULL: at its end */
+    bool paired, posted;
+    uint64_t freed; /* sender: messages that have been taken */
 } channel;
 
 typedef struct gw_mpi_channels {
@@ -37,6 +48,12 @@ typedef struct gw_mpi_channels {
 
 static gw_mpi_transport *of(gw_transport *t) { return (gw_mpi_transport *)(void *)t; }
 static gw_mpi_channels *set_of(gw_transport_channels *s) { return (gw_mpi_channels *)(void *)s; }
+
+/* Bytes of the piece of a message that begins at `at`. */
+static int piece_of(int64_t bytes, int64_t at) {
+    int64_t left = bytes - at;
+    return (int)(left < GW_MPI_MAX_BYTES ? left : GW_MPI_MAX_BYTES);
+}
 
 // ------------------------------------------------------------------ opening
 
@@ -53,6 +70,56 @@ gw_status gw_mpi_channels_open(gw_transport *base, gw_channel_end *ends, int n,
     return GW_OK;
 }
 
+/* The sender to this rank's other side whose last place takes what c receives, or NULL. Of those of
+ * one size the first of each way belong together, the second, and so on. */
+static channel *lender_of(gw_mpi_channels *set, const channel *c) {
+    channel *best = NULL;
+    for (int i = 0; i < set->n; i++) {
+        channel *s = &set->items[i];
+        const gw_channel_end *e = s->end;
+        if (!e->sends || s->paired || e->peer != c->end->peer || e->places < 2 || !e->box) continue;
+        if (e->stride == c->end->stride && (!best || e->tag < best->end->tag)) best = s;
+    }
+    return best;
+}
+
+/* The receiver with the lowest tag that has not been looked at. */
+static channel *next_receiver(gw_mpi_channels *set, int32_t after) {
+    channel *best = NULL;
+    for (int i = 0; i < set->n; i++) {
+        const gw_channel_end *e = set->items[i].end;
+        if (e->sends || e->tag < after || e->places < 2 || e->bytes == 0 || set->items[i].paired)
+            continue;
+        if (!best || e->tag < best->end->tag) best = &set->items[i];
+    }
+    return best;
+}
+
+static void post_ahead(gw_mpi_transport *t, channel *c) {
+    const gw_channel_end *e = c->end;
+    for (int k = 0; k < c->pieces && !t->failed; k++) {
+        int64_t at = (int64_t)k * GW_MPI_MAX_BYTES;
+        gw_mpi_ok(t,
+                  t->api->irecv(GW_MPI_MESSAGES, c->ahead + at, piece_of(e->bytes, at), e->peer,
+                                c->tag, &c->requests[k]),
+                  "a receive");
+    }
+    c->posted = !t->failed;
+}
+
+/* Receivers with a lender take one message ahead. `paired` of a receiver: it was looked at. */
+static void pair_up(gw_mpi_transport *t, gw_mpi_channels *set) {
+    for (channel *c; (c = next_receiver(set, 0)) != NULL;) {
+        channel *s = lender_of(set, c);
+        c->paired = true;
+        if (!s) continue;
+        s->paired = true;
+        s->places--;
+        c->ahead = s->end->box + (int64_t)s->places * s->end->stride;
+        post_ahead(t, c);
+    }
+}
+
 void gw_mpi_channels_bind(gw_transport *base, gw_transport_channels *opaque, int32_t max_tag) {
     gw_mpi_transport *t = of(base);
     gw_mpi_channels *set = set_of(opaque);
@@ -65,7 +132,9 @@ void gw_mpi_channels_bind(gw_transport *base, gw_transport_channels *opaque, int
         c->pieces = pieces ? (int)pieces : 1;
         int64_t requests = (int64_t)c->pieces * (e->sends ? e->places : 1);
         c->requests = gw_mem_zalloc((size_t)requests * sizeof *c->requests);
+        c->places = e->places;
     }
+    pair_up(t, set);
     if (max_tag < t->max_tag - t->next_tag) t->next_tag += max_tag + 1;
 }
 
@@ -88,6 +157,9 @@ void gw_mpi_channels_close(gw_transport *base, gw_transport_channels *opaque) {
     gw_mpi_transport *t = of(base);
     gw_mpi_channels *set = set_of(opaque), **at = &t->channels;
     settle(t, set);
+    for (int i = 0; i < set->n && !t->failed; i++)
+        for (int k = 0; k < set->items[i].pieces && set->items[i].posted; k++)
+            gw_mpi_ok(t, t->api->cancel(&set->items[i].requests[k]), "withdrawing a receive");
     while (*at && *at != set) at = &(*at)->next;
     if (*at) *at = set->next;
     for (int i = 0; i < set->n; i++) gw_mem_free(set->items[i].requests);
@@ -106,6 +178,17 @@ bool gw_mpi_channels_find(const gw_mpi_transport *t, uint64_t key, uint64_t seq,
             return true;
         }
     return false;
+}
+
+void gw_mpi_channels_tell(gw_mpi_transport *t, const gw_mpi_note *n) {
+    uint64_t round = ++t->tells;
+    for (const gw_mpi_channels *s = t->channels; s; s = s->next)
+        for (int i = 0; i < s->n && !t->failed; i++) {
+            gw_mpi_peer *p = &t->peers[s->items[i].end->peer];
+            if (p->told == round) continue;
+            p->told = round;
+            gw_mpi_control_send(t, s->items[i].end->peer, n);
+        }
 }
 
 // ------------------------------------------------------------------ messages
@@ -145,8 +228,12 @@ static bool place_done(gw_mpi_transport *t, channel *c, uint64_t place) {
 
 /* Counts the places that have become free, in order. */
 static void reap(gw_mpi_transport *t, channel *c) {
-    while (c->freed < c->end->count && place_done(t, c, c->freed % (uint64_t)c->end->places))
-        c->freed++;
+    while (c->freed < c->end->count && place_done(t, c, c->freed % (uint64_t)c->places)) c->freed++;
+}
+
+static void progress(gw_mpi_transport *t, channel *c) {
+    if (c->requests && c->end->sends) reap(t, c);
+    if (c->posted) (void)place_done(t, c, 0);
 }
 
 void gw_mpi_channels_progress(gw_mpi_transport *t) {
@@ -154,8 +241,7 @@ void gw_mpi_channels_progress(gw_mpi_transport *t) {
     for (gw_mpi_channels *s = t->channels; s && !t->failed; s = s->next) {
         if (now - s->looked_ns < PROGRESS_NS) continue;
         s->looked_ns = now;
-        for (int i = 0; i < s->n && !t->failed; i++)
-            if (s->items[i].requests && s->items[i].end->sends) reap(t, &s->items[i]);
+        for (int i = 0; i < s->n && !t->failed; i++) progress(t, &s->items[i]);
     }
 }
 
@@ -172,26 +258,22 @@ static int64_t wait_for_places(gw_mpi_transport *t, channel *c, uint64_t under_w
     return start;
 }
 
-static int piece_of(const gw_channel_end *e, int64_t at) {
-    int64_t left = e->bytes - at;
-    return (int)(left < GW_MPI_MAX_BYTES ? left : GW_MPI_MAX_BYTES);
-}
-
 gw_status gw_mpi_channel_send(gw_transport *base, gw_transport_channels *opaque, int i,
                               const void *src, const gw_coll_mark *m, gw_diags *dg) {
     gw_mpi_transport *t = of(base);
     channel *c = &set_of(opaque)->items[i];
     gw_channel_end *e = c->end;
     GW_TRY(begin(t, m, e->key, dg));
-    int64_t waited = wait_for_places(t, c, (uint64_t)e->places - 1);
-    uint64_t place = e->count % (uint64_t)e->places;
+    int64_t waited = wait_for_places(t, c, (uint64_t)c->places - 1);
+    uint64_t place = e->count % (uint64_t)c->places;
     char *to = e->bytes ? e->box + (int64_t)place * e->stride : NULL;
     if (e->bytes && !t->failed) memcpy(to, src, (size_t)e->bytes);
     for (int k = 0; k < c->pieces && !t->failed; k++) {
         int64_t at = (int64_t)k * GW_MPI_MAX_BYTES;
         gw_mpi_ok(t,
-                  t->api->issend(GW_MPI_MESSAGES, to ? to + at : NULL, piece_of(e, at), e->peer,
-                                 c->tag, &c->requests[place * (uint64_t)c->pieces + (uint64_t)k]),
+                  t->api->issend(GW_MPI_MESSAGES, to ? to + at : NULL, piece_of(e->bytes, at),
+                                 e->peer, c->tag,
+                                 &c->requests[place * (uint64_t)c->pieces + (uint64_t)k]),
                   "a send");
     }
     if (!t->failed) e->count++;
@@ -205,11 +287,11 @@ gw_status gw_mpi_channel_recv(gw_transport *base, gw_transport_channels *opaque,
     gw_channel_end *e = c->end;
     GW_TRY(begin(t, m, e->key, dg));
     int64_t start = gw_clock_ns();
-    for (int k = 0; k < c->pieces && !t->failed; k++) {
+    for (int k = 0; k < c->pieces && !t->failed && !c->posted; k++) {
         int64_t at = (int64_t)k * GW_MPI_MAX_BYTES;
         gw_mpi_ok(t,
                   t->api->irecv(GW_MPI_MESSAGES, e->bytes ? (char *)dst + at : NULL,
-                                piece_of(e, at), e->peer, c->tag, &c->requests[k]),
+                                piece_of(e->bytes, at), e->peer, c->tag, &c->requests[k]),
                   "a receive");
     }
     gw_mpi_waiting w = {0};
@@ -219,6 +301,10 @@ gw_status gw_mpi_channel_recv(gw_transport *base, gw_transport_channels *opaque,
             if (!gw_mpi_pause(t, &w, e->peer, e->bytes)) break;
     }
     if (!t->failed) e->count++;
+    if (c->posted && !t->failed) {
+        memcpy(dst, c->ahead, (size_t)e->bytes);
+        post_ahead(t, c);
+    }
     return end(t, start, dg);
 }
 
@@ -234,10 +320,11 @@ gw_status gw_mpi_channel_drain(gw_transport *base, gw_transport_channels *opaque
 
 bool gw_mpi_channel_ready(gw_transport *base, gw_transport_channels *opaque, int i) {
     gw_mpi_transport *t = of(base);
-    const channel *c = &set_of(opaque)->items[i];
+    channel *c = &set_of(opaque)->items[i];
     bool found = false;
     int tag = c->tag;
     if (t->failed) return true; /* it would return at once */
+    if (c->posted) return place_done(t, c, 0) || t->failed;
     return gw_mpi_ok(t, t->api->probe(GW_MPI_MESSAGES, c->end->peer, &found, &tag), "probing") &&
            found;
 }

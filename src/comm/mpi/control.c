@@ -9,6 +9,10 @@
 // stopped or dead (it does not answer). Who waits for a rank that itself waits asks on along the
 // chain, so that in a ring all ranks name the one that hangs, not their neighbours.
 //
+// A rank that is stopped answers no more. So what a rank does (`doing`) it also tells by itself to
+// those who share a channel with it, several times at once and then some times a second: enough
+// for actions that take long, and little beside those that do not. Who waits for it passes that on.
+//
 // A message of a channel is asked after like a collective; there the answer comes from the count of
 // the channel's other side, as both sides were compared when it was opened.
 //
@@ -28,7 +32,9 @@
 #include "base/clock.h"         /* gw_clock_ns */
 #include "comm/mpi/transport.h" /* gw_mpi_transport, gw_mpi_note */
 
-enum { MAX_HOPS = 64, MAX_NOTES = 64, TELL_NS = 300 * 1000 * 1000 };
+enum { MAX_HOPS = 64, MAX_NOTES = 256, TELL_NS = 300 * 1000 * 1000 };
+/* Of what it does a rank tells so much at once, and then so often. */
+enum { TELLS = 8, TELL_AGAIN_NS = 50 * 1000 * 1000 };
 
 /* The beginning of a text, as much as fits. */
 static void copy_text(char *to, size_t size, const char *from) {
@@ -149,6 +155,21 @@ static void ask(gw_mpi_transport *t, int whom) {
     gw_mpi_control_send(t, whom, &n);
 }
 
+void gw_mpi_control_tell(gw_mpi_transport *t) {
+    int64_t now = gw_clock_ns(), more = (now - t->tells_ns) / TELL_AGAIN_NS;
+    if (!t->channels || t->failed || t->doing_told) return;
+    if (more > 0) {
+        t->tells_left = t->tells_left + more < TELLS ? t->tells_left + (int)more : TELLS;
+        t->tells_ns = now;
+    }
+    if (t->tells_left == 0) return;
+    t->tells_left--;
+    t->doing_told = true;
+    gw_mpi_note n = {.kind = GW_MPI_TELL};
+    copy_text(n.doing, sizeof n.doing, t->doing);
+    gw_mpi_channels_tell(t, &n);
+}
+
 void gw_mpi_control_ask(gw_mpi_transport *t) {
     t->watch.ticket++;
     t->watch.hops = 0;
@@ -187,6 +208,7 @@ static void answer(gw_mpi_transport *t, const gw_mpi_note *q) {
         .gap_s = 1e-9 * (double)t->longest_gap_ns,
     };
     copy_text(a.doing, sizeof a.doing, t->doing);
+    if (a.waits_for >= 0) copy_text(a.awaited, sizeof a.awaited, t->peers[a.waits_for].doing);
     copy_text(a.text, sizeof a.text, there ? f.text : "");
     copy_text(a.now, sizeof a.now, t->latest.text[0] ? t->latest.text : "its start");
     gw_mpi_control_send(t, q->from, &a);
@@ -213,6 +235,8 @@ static void look_for_order(gw_mpi_transport *t, const gw_mpi_note *a) {
 static void take_answer(gw_mpi_transport *t, const gw_mpi_note *a) {
     gw_mpi_watch *w = &t->watch;
     if (!w->on || a->ticket != w->ticket || a->from != w->asked) return;
+    /* What was asked of a wait that is over says nothing of this one. */
+    if (a->seq != t->latest.seq || a->group != t->latest.group) return;
     gw_mpi_peer *p = &t->peers[a->from];
     int64_t now = gw_clock_ns();
     if (p->progress != a->progress) w->life_ns = now;
@@ -230,6 +254,7 @@ static void take_answer(gw_mpi_transport *t, const gw_mpi_note *a) {
     look_for_order(t, a);
     int next = a->waits_for;
     if (next < 0 || next >= t->base.size || next == t->base.rank || next == a->from) return;
+    if (a->awaited[0]) copy_text(t->peers[next].doing, sizeof t->peers[next].doing, a->awaited);
     if (w->hops++ < MAX_HOPS) ask(t, next);
 }
 
@@ -237,7 +262,8 @@ static void take_answer(gw_mpi_transport *t, const gw_mpi_note *a) {
 
 static void handle(gw_mpi_transport *t, gw_mpi_note *n) {
     if (n->from < 0 || n->from >= t->base.size) return;
-    n->text[sizeof n->text - 1] = n->now[sizeof n->now - 1] = n->doing[sizeof n->doing - 1] = 0;
+    n->text[sizeof n->text - 1] = n->now[sizeof n->now - 1] = n->doing[sizeof n->doing - 1] =
+        n->awaited[sizeof n->awaited - 1] = 0;
     gw_mpi_peer *p = &t->peers[n->from];
     switch ((gw_mpi_note_kind)n->kind) {
     case GW_MPI_ASK: answer(t, n); break;
@@ -246,6 +272,7 @@ static void handle(gw_mpi_transport *t, gw_mpi_note *n) {
         p->busy_until_ns = n->busy_s > 0 ? gw_clock_ns() + (int64_t)(1e9 * n->busy_s) : 0;
         copy_text(p->what, sizeof p->what, n->text);
         break;
+    case GW_MPI_TELL: copy_text(p->doing, sizeof p->doing, n->doing); break;
     case GW_MPI_FAIL:
         if (t->failed) break;
         t->told = t->silent = true; /* who gave up has told everybody, and says why */

@@ -38,7 +38,8 @@ enum {
     FIRST_ASK_NS = 200 * 1000 * 1000,
     YIELD_NS = 200 * 1000,
     SPIN_NS = 20 * 1000 * 1000,
-    STAGGER_NS = 100 * 1000 * 1000,
+    STAGGER_NS = 400 * 1000 * 1000,
+    LAST_ASK_NS = 200 * 1000 * 1000,
     SLOW_BYTES = 256 << 10, /* transfers from here on are not left alone for long */
 };
 
@@ -145,12 +146,19 @@ static void watch(gw_mpi_transport *t, int peer, int64_t now) {
     if (now - t->serviced_ns > 1000000) gw_mpi_control_serve(t);
     if (t->failed) return;
     if (w->verdict_ns && w->life_ns + patience_ns(t) > now) w->verdict_ns = 0;
-    if (w->verdict_ns && now >= w->verdict_ns) say_late(t);
+    if (w->verdict_ns && now >= w->verdict_ns) {
+        gw_mpi_control_serve(t); /* somebody may have spoken */
+        if (!t->failed) say_late(t);
+    }
+    if (t->failed) return;
     if (now < w->ask_ns || w->verdict_ns) return;
     int64_t busy = t->peers[w->asked].busy_until_ns, end = w->life_ns + patience_ns(t);
     if (now > end && now > busy && !w->verdict_ns) {
-        /* Everybody's patience ends at the same time: the first to speak silences the rest. */
-        w->verdict_ns = now + STAGGER_NS / t->base.size * t->base.rank;
+        /* Everybody's patience ends at the same time: the first to speak silences the rest. Who
+         * waits for the culprit itself knows most of it. */
+        w->verdict_ns = now + LAST_ASK_NS + STAGGER_NS / t->base.size * t->base.rank +
+                        (w->asked == w->peer ? 0 : STAGGER_NS);
+        gw_mpi_control_ask(t); /* once more along the chain: who is silent now is the one */
     }
     if (w->verdict_ns) return;
     w->ask_ns = now + ask_interval(t);
@@ -306,6 +314,7 @@ static void alive(gw_transport *base, uint64_t op) {
     t->alive_ns = now;
     if (gap > t->longest_gap_ns) t->longest_gap_ns = gap;
     if (t->channels) gw_mpi_channels_progress(t);
+    if (!t->doing_told) gw_mpi_control_tell(t);
     if (now - t->serviced_ns > SERVE_EVERY_NS) gw_mpi_control_serve(t);
 }
 
@@ -314,6 +323,8 @@ static void doing(gw_transport *base, const char *what) {
     size_t n = strnlen(what, sizeof t->doing - 1);
     memcpy(t->doing, what, n);
     t->doing[n] = 0;
+    t->doing_told = false;
+    gw_mpi_control_tell(t);
 }
 
 static void abort_all(gw_transport *base, const char *why) {
@@ -328,9 +339,9 @@ static void print_flight(const gw_transport *base, FILE *out) {
     gw_flight_print(&t->flight, &t->messages, t->base.rank, gw_clock_ns(), out);
     if (t->doing[0]) fprintf(out, "  rank %d is in %s\n", t->base.rank, t->doing);
     for (int r = 0; r < t->base.size; r++)
-        if (t->peers[r].what[0])
-            fprintf(out, "rank %d, when it last answered: %s%s%s\n", r, t->peers[r].what,
-                    t->peers[r].doing[0] ? ", in " : "", t->peers[r].doing);
+        if (t->peers[r].what[0] || t->peers[r].doing[0])
+            fprintf(out, "rank %d, when it was last heard: %s%s%s\n", r, t->peers[r].what,
+                    t->peers[r].what[0] && t->peers[r].doing[0] ? ", in " : "", t->peers[r].doing);
 }
 
 static void close_transport(gw_transport *base) {

@@ -19,6 +19,7 @@ typedef enum gw_mpi_note_kind {
     GW_MPI_ANSWER, /* to an ASK */
     GW_MPI_BUSY,   /* do not wait for me before busy_s have passed */
     GW_MPI_FAIL,   /* I give up, because of text */
+    GW_MPI_TELL,   /* what I do from here on, to those who share a channel with me */
 } gw_mpi_note_kind;
 
 typedef enum gw_mpi_reached { GW_MPI_NOT_YET, GW_MPI_THERE, GW_MPI_LONG_PAST } gw_mpi_reached;
@@ -34,13 +35,15 @@ typedef struct gw_mpi_note {
     double busy_s, gap_s;           /* ANSWER, BUSY; ANSWER: its longest silence between two ops */
     char text[GW_MPI_TEXT];         /* the collective at (group, seq); what one is busy with; why */
     char now[104];                  /* ANSWER: the latest collective or message */
-    char doing[GW_MPI_DOING];       /* ANSWER: gw_comm_doing */
+    char doing[GW_MPI_DOING];       /* ANSWER, TELL: gw_comm_doing */
+    char awaited[GW_MPI_DOING];     /* ANSWER: what waits_for was last heard to do */
 } gw_mpi_note;
 
 typedef struct gw_mpi_peer {
     uint64_t progress;
     int64_t busy_until_ns, gap_ns;
     char what[64]; /* what it is busy with, or its latest collective as far as is known */
+    uint64_t told; /* the round of TELL in which it was told last */
     char doing[GW_MPI_DOING];
 } gw_mpi_peer;
 
@@ -80,6 +83,10 @@ typedef struct gw_mpi_transport {
     char busy_with[64];
     bool busy_sent;
     char doing[GW_MPI_DOING];
+    bool doing_told; /* the others have it; as often as tells_left allows, which grows with time */
+    int tells_left;
+    int64_t tells_ns;
+    uint64_t tells;
     gw_flight flight, messages;
     /* The collective or message that it is in, or was in last; text "" before the first. */
     gw_flight_mark latest;
@@ -134,6 +141,8 @@ gw_status gw_mpi_channel_recv(gw_transport *t, gw_transport_channels *set, int i
 gw_status gw_mpi_channel_drain(gw_transport *t, gw_transport_channels *set, int i,
                                const gw_coll_mark *m, gw_diags *dg);
 bool gw_mpi_channel_ready(gw_transport *t, gw_transport_channels *set, int i);
+/* To each rank that shares a channel with this one. */
+void gw_mpi_channels_tell(gw_mpi_transport *t, const gw_mpi_note *n);
 /* Lets MPI move what is under way. */
 void gw_mpi_channels_progress(gw_mpi_transport *t);
 /* Is `key` a channel of this rank's, and has it come to message `seq`? */
@@ -150,6 +159,9 @@ void gw_mpi_control_serve(gw_mpi_transport *t);
 bool gw_mpi_control_send(gw_mpi_transport *t, int to, const gw_mpi_note *n);
 /* To all others; waits up to limit_ns until they have left. */
 void gw_mpi_control_send_all(gw_mpi_transport *t, const gw_mpi_note *n, int64_t limit_ns);
+/* Tells what this rank does to those who may wait for its messages, unless it has told much
+ * lately. */
+void gw_mpi_control_tell(gw_mpi_transport *t);
 /* Begins a round of asking about the collective that runs: first the rank that is waited for, then,
  * as answers come, the one that it waits for. */
 void gw_mpi_control_ask(gw_mpi_transport *t);

@@ -14,7 +14,7 @@
 //
 // libfyaml prints diagnostics by itself unless they are collected; they are, and the first becomes
 // ours.
-#include "train/yaml.h" /* gw_yaml_node */
+#include "base/yaml.h" /* gw_yaml_node */
 
 #include <errno.h>    /* ERANGE */
 #include <libfyaml.h> /* fy_parser */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // YAML 1.2 as a small tree in an arena, each node with its line and column.
-#ifndef GW_TRAIN_YAML_H
-#define GW_TRAIN_YAML_H
+#ifndef GW_BASE_YAML_H
+#define GW_BASE_YAML_H
 
 #include <stdbool.h>
 #include <stdint.h>
