@@ -25,7 +25,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/rng.h" /* gw_rng_u64 */
+#include "base/arena.h" /* gw_arena */
+#include "base/rng.h"   /* gw_rng_u64 */
 #include "harness.h"
 
 typedef enum kind { CREATE, WRITE, SIZE, SYNC, RENAME, UNLINK, MKDIR, RMDIR, SYNC_DIR } kind;
@@ -47,6 +48,19 @@ typedef struct disk {
     pthread_mutex_t lock;
 } disk;
 static disk d = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* What is remembered lives until disk_end. */
+static gw_arena kept;
+static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void *keep(const void *bytes, size_t n) {
+    pthread_mutex_lock(&kept_lock);
+    void *p = gw_arena_dup(&kept, bytes, (int64_t)n);
+    pthread_mutex_unlock(&kept_lock);
+    return p;
+}
+
+static char *keep_text(const char *s) { return keep(s, strlen(s) + 1); }
 
 // ------------------------------------------------------------------ the calls
 
@@ -93,7 +107,7 @@ static int opened(int dir, const char *path, int flags, mode_t mode) {
     if (!makes) return (int)syscall(SYS_openat, dir, path, flags, mode);
     before();
     int fd = (int)syscall(SYS_openat, dir, path, flags, mode), e = errno;
-    after((call){.kind = CREATE, .path = strdup(path)}, fd >= 0);
+    after((call){.kind = CREATE, .path = keep_text(path)}, fd >= 0);
     errno = e;
     return fd;
 }
@@ -119,10 +133,9 @@ static ssize_t wrote(int fd, const void *bytes, size_t n, int64_t at) {
     int64_t offset = at < 0 ? (int64_t)syscall(SYS_lseek, fd, 0, SEEK_CUR) : at;
     ssize_t k = at < 0 ? syscall(SYS_write, fd, bytes, n) : syscall(SYS_pwrite64, fd, bytes, n, at);
     int e = errno;
-    call c = {.kind = WRITE, .path = strdup(path), .offset = offset, .bytes = k};
+    call c = {.kind = WRITE, .path = keep_text(path), .offset = offset, .bytes = k};
     if (k > 0) {
-        c.data = malloc((size_t)k);
-        memcpy(c.data, bytes, (size_t)k);
+        c.data = keep(bytes, (size_t)k);
     }
     after(c, k > 0);
     errno = e;
@@ -141,7 +154,7 @@ static int sized(int fd, int64_t bytes, long number) {
     int r = (int)(number == SYS_ftruncate ? syscall(number, fd, bytes)
                                           : syscall(number, fd, 0, (off_t)0, bytes));
     int e = errno;
-    if (seen) after((call){.kind = SIZE, .path = strdup(path), .bytes = bytes}, r == 0);
+    if (seen) after((call){.kind = SIZE, .path = keep_text(path), .bytes = bytes}, r == 0);
     errno = e;
     return r;
 }
@@ -160,7 +173,7 @@ static int synced(int fd, long number) {
     if (seen) before();
     int r = (int)syscall(number, fd), e = errno;
     bool dir = seen && fstat(fd, &st) == 0 && S_ISDIR(st.st_mode);
-    if (seen) after((call){.kind = dir ? SYNC_DIR : SYNC, .path = strdup(path)}, r == 0);
+    if (seen) after((call){.kind = dir ? SYNC_DIR : SYNC, .path = keep_text(path)}, r == 0);
     errno = e;
     return r;
 }
@@ -176,7 +189,7 @@ static int named(kind k, const char *path, const char *path2, mode_t mode) {
                                 : syscall(SYS_rmdir, path));
     int e = errno;
     if (seen)
-        after((call){.kind = k, .path = strdup(path), .path2 = path2 ? strdup(path2) : NULL},
+        after((call){.kind = k, .path = keep_text(path), .path2 = path2 ? keep_text(path2) : NULL},
               r == 0);
     errno = e;
     return r;
@@ -237,7 +250,7 @@ static void add(name *names, int *n, const char *path, int node) {
         CHECK(*n < NAMES);
         i = (*n)++;
     }
-    names[i] = (name){strdup(path), node};
+    names[i] = (name){keep_text(path), node};
 }
 
 static void drop(name *names, int n, const char *path) {
@@ -277,7 +290,7 @@ static void change(name *names, int *n, const call *c, int node) {
             if (!p || strncmp(p, c->path, from) != 0 || (p[from] && p[from] != '/')) continue;
             char to[PATH_MAX];
             snprintf(to, sizeof to, "%s%s", c->path2, p + from);
-            names[i].path = strdup(to);
+            names[i].path = keep_text(to);
         }
         break;
     }
@@ -315,6 +328,7 @@ static void read_tree(world *w, const char *dir) {
         char *data = malloc((size_t)st.st_size + 1);
         CHECK(node < NODES && fd >= 0 && read(fd, data, (size_t)st.st_size) == st.st_size);
         put(&w->synced[node], 0, data, st.st_size);
+        free(data);
         add(w->durable, &w->ndurable, path, node);
         close(fd);
     }
@@ -434,4 +448,8 @@ void disk_end(void) {
     d.on = false;
     for (int i = 0; i < start.nodes; i++) free(start.synced[i].data);
     memset(&start, 0, sizeof start);
+    free(d.calls);
+    d.calls = NULL;
+    d.n = d.room = 0;
+    gw_arena_release(&kept);
 }
