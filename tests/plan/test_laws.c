@@ -275,7 +275,7 @@ static void compare_runs(step *x) {
     gw_mem_free(e.ranks);
 }
 
-TEST_WITHIN(the_simulated_order_is_the_executed_one, 300) {
+TEST_WITHIN(the_simulated_order_is_the_executed_one, 900) {
     int taken = 0;
     for (int i = 0; i < RUNS / 2; i++) {
         step x;
