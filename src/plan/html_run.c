@@ -124,7 +124,7 @@ static bool find_range(plot *c) {
     for (int64_t i = 0; i < c->r->n; i++)
         if (isfinite(c->r->seconds[i]) && c->r->seconds[i] > 0) sorted[n++] = c->r->seconds[i];
     if (n < 2) return false;
-    qsort(sorted, (size_t)n, sizeof *sorted, rising);
+    if (n > 0) qsort(sorted, (size_t)n, sizeof *sorted, rising);
     c->planned = gw_page_real(c->p, "step_time_s");
     c->x0 = c->r->step[0];
     c->x1 = fmax(c->r->step[c->r->n - 1], c->x0 + 1);

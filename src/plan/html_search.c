@@ -98,7 +98,7 @@ static int frontier_of(const gw_html_search *s, const gw_html_point **out) {
     int n = 0;
     for (int i = 0; i < s->n; i++)
         if (s->points[i].frontier && is_drawn(&s->points[i])) out[n++] = &s->points[i];
-    qsort(out, (size_t)n, sizeof(const gw_html_point *), by_bytes);
+    if (n > 0) qsort(out, (size_t)n, sizeof(const gw_html_point *), by_bytes);
     return n;
 }
 

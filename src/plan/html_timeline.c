@@ -36,7 +36,7 @@ static const gw_timeline *drawn_part(gw_page *p, const gw_timeline *t, gw_timeli
         if (shown) part->boxes[part->n++] = t->boxes[i];
     }
     if (part->n <= BOXES) return part;
-    qsort(part->boxes, (size_t)part->n, sizeof *t->boxes, by_start);
+    if (part->n > 0) qsort(part->boxes, (size_t)part->n, sizeof *t->boxes, by_start);
     part->n = BOXES;
     return part;
 }

@@ -131,7 +131,7 @@ static void read_blocks(run *r) {
         gw_search_block none = {.refused = true};
         gw_vec_push(&s->blocks, none);
     }
-    qsort(probes, (size_t)n, sizeof *probes, compare_probes);
+    if (n > 0) qsort(probes, (size_t)n, sizeof *probes, compare_probes);
     while (sent < n || gw_search_pool_busy(r->pool) > 0) {
         while (sent < n && gw_search_pool_idle(r->pool) > 0 && gw_clock_ns() < deadline)
             gw_search_pool_send(r->pool, sent, true, &probes[sent].layout), sent++;
@@ -373,7 +373,8 @@ static void put_in_order(run *r, const int64_t *some, int64_t n) {
         gw_vec_push(&r->order, p);
     }
     if (r->order.count > 0)
-        qsort(r->order.items, (size_t)r->order.count, sizeof(place), compare_places);
+        if (r->order.count > 0)
+            qsort(r->order.items, (size_t)r->order.count, sizeof(place), compare_places);
     r->sorted_at = r->s->counts.evaluated;
 }
 

@@ -142,7 +142,7 @@ static void compare_parts(const gw_search_outcome *best, const gw_search_outcome
     for (int i = 0; i < best->nparts; i++)
         if (part_of(o, best->part[i].name) <= 0)
             gaps[n++] = (gap){best->part[i].name, -best->part[i].seconds};
-    qsort(gaps, (size_t)n, sizeof *gaps, compare_gaps);
+    if (n > 0) qsort(gaps, (size_t)n, sizeof *gaps, compare_gaps);
     double all = o->step_s - best->step_s;
     gw_str s = {0};
     if (fabs(all) < 1e-9 * best->step_s) {
@@ -222,7 +222,7 @@ int gw_search_frontier(const gw_search *s, int room, int64_t *out) {
         point p = {i, s->in.machine ? o->step_s : o->effort, o->total_bytes};
         gw_vec_push(&all, p);
     }
-    qsort(all.items, (size_t)all.count, sizeof(point), compare_points);
+    if (all.count > 0) qsort(all.items, (size_t)all.count, sizeof(point), compare_points);
     int n = 0;
     int64_t least = INT64_MAX;
     for (int64_t i = 0; i < all.count && n < room; i++) {
