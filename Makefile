@@ -176,7 +176,7 @@ $(B)/gradwright-mpi.so: src/comm/mpi/plugin.c $(B)/flags | $(GENERATED)
 	    -MF $(B)/obj/src/comm/mpi/plugin.d -MT $@ $< -o $@ $(LDFLAGS) $(MPI_LIBS)
 
 define test_rules
-$(B)/tests/$(1): $(call objects,$(wildcard tests/$(1)/*.c) tests/harness.c) $(foreach f,$(call test_folders,$(1)),$(call lib,$(f)))
+$(B)/tests/$(1): $(call objects,$(wildcard tests/$(1)/*.c) tests/harness.c tests/command.c) $(foreach f,$(call test_folders,$(1)),$(call lib,$(f)))
 	@mkdir -p $$(@D)
 	$(if $(Q),@echo "  LINK    $$@")
 	$(Q)$$(call link,$(foreach f,$(call test_folders,$(1)),$(call lib,$(f))))

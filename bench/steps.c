@@ -18,18 +18,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/planarg.h"  /* gw_planned */
+#include "cli/planarg.h"  /* gw_target, gw_planned */
 #include "plan/machine.h" /* gw_machine_read */
 #include "plan/simplan.h" /* gw_simplan_json */
-#include "train/setup.h"  /* gw_setup */
 
 enum { MOST = 4096 };
 
-/* A compiled run; what the setup points to stays where it is. */
+/* A compiled run; stays where it is. */
 typedef struct compiled {
-    gw_runfile rf;
-    gw_setup setup;
-    gw_memo memo;
+    gw_target target;
     gw_planned planned;
     const gw_graph **programs;
 } compiled;
@@ -46,15 +43,10 @@ static json_t *failed(const gw_diags *dg) {
 
 static gw_status compile(compiled *c, const char *text, int64_t world, gw_arena *a, gw_diags *dg) {
     int64_t len = (int64_t)strlen(text);
-    GW_TRY(gw_runfile_parse_for(&c->rf, "request", text, len, NULL, 0, world, dg));
-    if (world > 0) GW_TRY(gw_runfile_set_ranks(&c->rf, world, dg));
-    GW_TRY(gw_setup_init(&c->setup, &c->rf, false, dg));
-    GW_TRY(gw_setup_ranks(&c->setup, NULL, dg));
-    gw_memo_init(&c->memo, &c->setup.machine);
-    c->memo.comm = c->setup.facts.comm;
-    c->setup.train.workspace = c->setup.forward.workspace = gw_memo_workspace;
-    c->setup.train.workspace_user = c->setup.forward.workspace_user = &c->memo;
-    GW_TRY(gw_planned_init(&c->planned, &c->setup, NULL, dg));
+    GW_TRY(gw_runfile_parse_for(&c->target.rf, "request", text, len, NULL, 0, world, dg));
+    if (world > 0) GW_TRY(gw_runfile_set_ranks(&c->target.rf, world, dg));
+    GW_TRY(gw_target_set_up(&c->target, 0, dg));
+    GW_TRY(gw_planned_init(&c->planned, &c->target.setup, NULL, dg));
     c->programs = gw_arena_new(a, const gw_graph *, c->planned.n);
     for (int r = 0; r < c->planned.n; r++) c->programs[r] = &c->planned.programs[r];
     return GW_OK;
@@ -120,9 +112,7 @@ static void release(bench *b) {
     for (int i = 0; i < b->nruns; i++) {
         compiled *c = b->runs[i];
         gw_planned_release(&c->planned);
-        gw_memo_release(&c->memo);
-        gw_setup_release(&c->setup);
-        gw_runfile_release(&c->rf);
+        gw_target_release(&c->target);
     }
     gw_arena_release(&b->mem);
 }

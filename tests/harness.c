@@ -132,8 +132,8 @@ const char *test_tmpdir(void) {
 }
 
 static const char *joined(const char *dir, const char *name) {
-    static char ring[PATHS][PATH_BYTES];
-    static int turn;
+    static _Thread_local char ring[PATHS][PATH_BYTES];
+    static _Thread_local int turn;
     char *out = ring[turn++ % PATHS];
     if (snprintf(out, PATH_BYTES, "%s/%s", dir, name) >= PATH_BYTES)
         test_fail(__FILE__, __LINE__, "path too long: %s/%s", dir, name);

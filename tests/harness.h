@@ -83,9 +83,9 @@ void test_check_fails(const char *file, int line, const char *what, gw_status s,
 
 /* A folder of this test's own, removed when it ends. */
 const char *test_tmpdir(void);
-/* Path of a name inside the temporary folder; one of 16 rotating buffers. */
+/* Path of a name inside the temporary folder; one of 16 rotating buffers of the thread. */
 const char *test_tmp_path(const char *name);
-/* Path of a file below tests/, e.g. "golden/x.json"; one of 16 rotating buffers. */
+/* Path of a file below tests/, e.g. "golden/x.json"; one of the same. */
 const char *test_source_path(const char *below);
 
 #endif

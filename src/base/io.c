@@ -216,8 +216,7 @@ static char *dir_of(gw_arena *a, const char *path) {
                          : gw_arena_strndup(a, path, (size_t)(slash - path));
 }
 
-/* Creates a file beside `path` that did not exist; *name gets its name. -1 and errno on failure. */
-static int create_beside(gw_arena *a, const char *path, char **name) {
+int gw_io_create_beside(gw_arena *a, const char *path, char **name) {
     for (int attempt = 0; attempt < 100; attempt++) {
         *name = gw_arena_printf(a, "%s.tmp-%ld-%llx-%d", path, (long)getpid(),
                                 (unsigned long long)gw_clock_ns(), attempt);
@@ -240,7 +239,7 @@ gw_status gw_file_write_atomic(const char *path, const void *bytes, int64_t n, g
     gw_arena a = {0};
     char *tmp = NULL;
     gw_status s;
-    int fd = create_beside(&a, path, &tmp);
+    int fd = gw_io_create_beside(&a, path, &tmp);
     if (fd < 0) {
         s = gw_io_fail(dg, "file-create", "create", path, errno);
         goto done;

@@ -24,6 +24,9 @@ GW_WARN_UNUSED gw_status gw_file_write_atomic(const char *path, const void *byte
                                               gw_diags *dg);
 /* "cannot VERB 'PATH': REASON" for an errno, with what a person can do about it; GW_ERR_IO. */
 gw_status gw_io_fail(gw_diags *dg, const char *id, const char *verb, const char *path, int err);
+/* Creates a file beside `path` that did not exist, open for writing; *name, in a, gets its name. -1
+ * and errno on failure. */
+int gw_io_create_beside(gw_arena *a, const char *path, char **name);
 /* mkdir -p. */
 GW_WARN_UNUSED gw_status gw_dir_make(const char *path, gw_diags *dg);
 GW_WARN_UNUSED gw_status gw_dir_sync(const char *path, gw_diags *dg);

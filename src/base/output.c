@@ -20,9 +20,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/clock.h" /* gw_clock_ns */
-#include "base/io.h"    /* gw_io_fail, gw_path_join, gw_dir_sync */
-#include "base/str.h"   /* gw_parse_i64 */
+#include "base/io.h"  /* gw_io_create_beside, gw_io_fail, gw_dir_sync */
+#include "base/str.h" /* gw_parse_i64 */
 
 enum { MOST_LINKS = 40 };
 
@@ -92,19 +91,13 @@ static gw_status use_descriptor(gw_output *o, int fd, gw_diags *dg) {
 
 static gw_status create_beside(gw_output *o, const char *path, const struct stat *st,
                                gw_diags *dg) {
+    char *tmp = NULL;
+    int fd = gw_io_create_beside(&o->mem, path, &tmp);
     o->target = path;
-    for (int i = 0; i < 100; i++) {
-        o->tmp = gw_arena_printf(&o->mem, "%s.tmp-%ld-%llx-%d", path, (long)getpid(),
-                                 (unsigned long long)gw_clock_ns(), i);
-        int fd = open(o->tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (fd < 0 && (errno == EEXIST || errno == EINTR)) continue;
-        if (fd < 0) o->tmp = NULL;
-        /* Where the file system keeps no permissions, it has none to lose. */
-        if (fd >= 0 && st->st_mode) (void)!fchmod(fd, st->st_mode & 07777);
-        return use_descriptor(o, fd, dg);
-    }
-    o->tmp = NULL;
-    return gw_io_fail(dg, "file-create", "create", o->name, EEXIST);
+    if (fd >= 0) o->tmp = tmp;
+    /* Where the file system keeps no permissions, it has none to lose. */
+    if (fd >= 0 && st->st_mode) (void)!fchmod(fd, st->st_mode & 07777);
+    return use_descriptor(o, fd, dg);
 }
 
 static gw_status open_path(gw_output *o, gw_diags *dg) {

@@ -10,26 +10,15 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/fp8.h" /* gw_f8e4m3_to_f32 */
 #include "base/map.h" /* gw_smap */
-#include "base/num.h" /* gw_bf16_to_f32 */
+#include "ops/ref.h"  /* gw_ref_get */
 
 enum { SLICE = 64 << 20 };
 
-static double value_at(const void *p, gw_dtype t, int64_t i) {
-    switch (t) {
-    case GW_F32: return (double)((const float *)p)[i];
-    case GW_F64: return ((const double *)p)[i];
-    case GW_BF16: return (double)gw_bf16_to_f32(((const gw_bf16 *)p)[i]);
-    case GW_F16: return (double)gw_fp16_to_f32(((const gw_fp16 *)p)[i]);
-    case GW_I32: return ((const int32_t *)p)[i];
-    case GW_I64: return (double)((const int64_t *)p)[i];
-    case GW_U8: return ((const uint8_t *)p)[i];
-    case GW_F8E4M3: return (double)gw_f8e4m3_to_f32(((const gw_f8e4m3 *)p)[i]);
-    case GW_F8E5M2: return (double)gw_f8e5m2_to_f32(((const gw_f8e5m2 *)p)[i]);
-    case GW_DTYPE_COUNT: break;
-    }
-    return 0;
+static double value_at(const void *data, gw_dtype dtype, int64_t i) {
+    const gw_tensor t = {.data = (void *)(uintptr_t)data, .dtype = dtype};
+    if (dtype == GW_U8) return ((const uint8_t *)data)[i];
+    return dtype == GW_I32 || dtype == GW_I64 ? (double)gw_ref_int(&t, i) : gw_ref_get(&t, i);
 }
 
 /* Elements [at, at + n) of both. */

@@ -20,7 +20,6 @@
 
 #include "base/clock.h" /* gw_clock_iso */
 #include "base/io.h"    /* gw_path_join */
-#include "base/map.h"   /* GW_VEC */
 #include "base/str.h"   /* gw_parse_i64 */
 #include "ckpt/checkpoint.h"
 #include "file/json.h" /* gw_json_read_file */

@@ -83,14 +83,6 @@ int gw_ckpt_held(const gw_type *t, const gw_mesh *mesh, int64_t rank, gw_arena *
 
 /* ---- shares ---- */
 
-static uint32_t cut_axes(const gw_type *t, const gw_mesh *mesh) {
-    uint32_t mask = t->flat ? t->flat_axes : 0;
-    for (int i = 0; i < t->ndim; i++)
-        for (int k = 0; k < t->dims[i].naxes; k++) mask |= 1u << t->dims[i].axes[k];
-    (void)mesh;
-    return mask;
-}
-
 typedef GW_VEC(gw_ckpt_share) share_list;
 
 /* Deals one piece of a part to its replicas. */
@@ -126,7 +118,7 @@ static gw_ckpt_shares make(gw_ckpt_plan *p, const gw_ckpt_item *it, int64_t turn
     int64_t one = 0, parts = 1, replicas = 1, *table = NULL;
     int64_t bytes = gw_dtype_bits((gw_dtype)it->type->dtype) / 8;
     if (p->mesh) {
-        uint32_t cut = cut_axes(it->type, p->mesh), pp = gw_mesh_group(p->mesh, "pp");
+        uint32_t cut = gw_type_part_axes(it->type), pp = gw_mesh_group(p->mesh, "pp");
         parts = gw_mesh_size(p->mesh, cut);
         replicas = gw_mesh_size(p->mesh, ~(cut | pp));
         table = table_of(p->mesh, cut, it->home, parts, replicas);
@@ -152,7 +144,7 @@ static gw_ckpt_shares make(gw_ckpt_plan *p, const gw_ckpt_item *it, int64_t turn
 /* Does a turn matter for tensor it: are some replicas without a share? Turns beyond them repeat. */
 static int64_t turn_of(const gw_ckpt_plan *p, const gw_ckpt_item *it, int i) {
     if (!p->mesh) return 0;
-    uint32_t cut = cut_axes(it->type, p->mesh), pp = gw_mesh_group(p->mesh, "pp");
+    uint32_t cut = gw_type_part_axes(it->type), pp = gw_mesh_group(p->mesh, "pp");
     int64_t replicas = gw_mesh_size(p->mesh, ~(cut | pp));
     int64_t part = gw_type_elems(it->type) / gw_mesh_size(p->mesh, cut) *
                    gw_dtype_bits((gw_dtype)it->type->dtype) / 8;

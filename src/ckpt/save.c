@@ -120,11 +120,8 @@ static void make_plan(gw_ckpt_save *s, const gw_ckpt_tensor *tensors, int n) {
     s->plan = gw_ckpt_plan_new(items, n, s->ranks > 1 ? mesh : NULL);
 }
 
-/* Where an entry's bytes come from. */
-typedef struct origin {
-    const char *data;
-} origin;
-typedef GW_VEC(origin) origins;
+/* Where each entry's bytes come from. */
+typedef GW_VEC(const char *) origins;
 
 static gw_status add_entries(gw_ckpt_save *s, const gw_ckpt_tensor *tensors, origins *from,
                              gw_diags *dg) {
@@ -135,8 +132,7 @@ static gw_status add_entries(gw_ckpt_save *s, const gw_ckpt_tensor *tensors, ori
             const gw_ckpt_share *one = &shares->items[k];
             if (one->rank != s->rank) continue;
             GW_ASSERT(!t->away && t->data);
-            origin o = {(const char *)t->data + one->local * gw_dtype_bits(t->dtype) / 8};
-            gw_vec_push(from, o);
+            gw_vec_push(from, (const char *)t->data + one->local * gw_dtype_bits(t->dtype) / 8);
             if (!s->writer) s->writer = gw_ckpt_writer_new(s->file, s->meta.step);
             GW_TRY(gw_ckpt_writer_add(s->writer, t->name, t->dtype, t->ndim, t->dims, &one->piece,
                                       dg));
@@ -156,7 +152,7 @@ static gw_status take_copy(gw_ckpt_save *s, const gw_ckpt_options *o, const orig
                                o->buffer_bytes > 0 ? o->buffer_bytes : INT64_MAX, o->bytes_per_s,
                                dg));
     for (int64_t i = 0; i < n; i++)
-        gw_ckpt_stage_put(s->stage, from->items[blocks[i].entry].data + blocks[i].offset);
+        gw_ckpt_stage_put(s->stage, from->items[blocks[i].entry] + blocks[i].offset);
     s->stats.waited_s = gw_ckpt_stage_waited(s->stage);
     s->stats.buffer_bytes = gw_ckpt_stage_capacity(s->stage);
     return GW_OK;

@@ -46,9 +46,8 @@ static gw_status pick(gw_cli *cli, const char *run, const char **path) {
     GW_TRY(gw_checkpoint_list(run, cli->arena, &list, cli->diags));
     for (int i = 0; i < list.n; i++) {
         const gw_ckpt_found *f = &list.items[i];
-        if (given ? f->step == step
-                  : f->state == GW_CKPT_COMPLETE && (!best || f->number > best->number))
-            best = f;
+        if (given ? f->step == step : f->state == GW_CKPT_COMPLETE && !best)
+            best = f; /* the list has the highest step first, as a resume goes through it */
     }
     for (int i = 0; i < list.n && best && !given; i++)
         if (list.items[i].state == GW_CKPT_DAMAGED && list.items[i].step > best->step) {

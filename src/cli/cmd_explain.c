@@ -56,20 +56,10 @@ static gw_status open_run(gw_target *t, gw_arena *a, const char *preset, const c
         (long long)GW_MIN(m.max_positions, LONGEST));
     gw_status st = gw_runfile_parse_for(&t->rf, "the run assumed", text, (int64_t)strlen(text),
                                         words, n, 0, dg);
-    if (st == GW_OK && (st = gw_setup_init(&t->setup, &t->rf, false, dg)) == GW_OK) {
-        st = gw_setup_ranks(&t->setup, NULL, dg);
-        if (st != GW_OK) gw_setup_release(&t->setup);
-    }
-    if (st != GW_OK) {
-        gw_runfile_release(&t->rf);
-        return st;
-    }
-    gw_memo_init(&t->memo, &t->setup.machine);
-    t->memo.comm = t->setup.facts.comm;
-    t->setup.train.workspace = t->setup.forward.workspace = gw_memo_workspace;
-    t->setup.train.workspace_user = t->setup.forward.workspace_user = &t->memo;
+    if (st == GW_OK) st = gw_target_set_up(t, 0, dg);
+    if (st != GW_OK) gw_runfile_release(&t->rf);
     t->name = preset;
-    return GW_OK;
+    return st;
 }
 
 static gw_status read_ledger(void *user, const char *preset, const char *sets, gw_ledger *out,

@@ -29,6 +29,7 @@
 #include "cli/plan_view.h"       /* gw_plan_view */
 #include "cli/plan_why.h"        /* gw_cli_print_why */
 #include "cli/planarg.h"         /* gw_target */
+#include "cli/runarg.h"          /* gw_cli_print_sets */
 #include "plan/calibrate.h"      /* gw_machine_share */
 #include "run/memory.h"          /* gw_memory_available */
 
@@ -60,16 +61,6 @@ enum { DETAILED = 7 };
 
 static const gw_fit_try *answer(const gw_fit *f) {
     return f->ntries && f->tries[f->ntries - 1].fits ? &f->tries[f->ntries - 1] : NULL;
-}
-
-/* "a=1 b=2" -> "--set a=1 --set b=2" */
-static void print_sets(const char *change, FILE *out) {
-    fputs("--set ", out);
-    for (; *change; change++)
-        if (*change == ' ')
-            fputs(" --set ", out);
-        else
-            fputc(*change, out);
 }
 
 static void print_tries(const gw_fit *f, FILE *out) {
@@ -131,7 +122,7 @@ static void print_verdict(const gw_fit *f, const gw_ledger *l, const char *limit
     }
     print_tries(f, out);
     fprintf(out, "  the smallest change that fits, %s:\n  ", BYTES(a->total_bytes));
-    print_sets(a->change, out);
+    gw_cli_print_sets(a->change, out);
     fputc('\n', out);
 }
 
@@ -372,6 +363,8 @@ static gw_status explain_or_plan(gw_cli *cli, const gw_target *t, const gw_machi
 static gw_status check_options(gw_cli *cli) {
     gw_status st = gw_cli_check_search(cli);
     const char *html = gw_cli_string(cli, "html", "");
+    if (gw_cli_given(cli, "html") && !*html)
+        st = gw_cli_usage_error(cli, "--html takes the name of a file, or - for standard output");
     if (gw_cli_flag(cli, "json") && gw_output_is_standard(html))
         st = gw_cli_usage_error(cli, "--json and --html - both write to standard output");
     if (gw_cli_given(cli, "html") && gw_cli_given(cli, "why") && !gw_cli_flag(cli, "json"))
@@ -460,8 +453,6 @@ static gw_status run(gw_cli *cli) {
         return gw_cli_plan_run(cli, spec);
     GW_TRY(read_line(cli, spec, &t, &m, &stated));
     gw_status st = check_drawn(cli, &t, stated);
-    if (st == GW_OK && !stated) st = gw_cli_machine_here(cli, &t, &m, &stated);
-    gw_machine_share(&m, gw_runfile_ranks(&t.rf));
     if (st == GW_OK && !stated) st = gw_cli_machine_here(cli, &t, &m, &stated);
     gw_machine_share(&m, gw_runfile_ranks(&t.rf));
     if (st == GW_OK && gw_cli_searches(cli))

@@ -128,18 +128,11 @@ gw_status gw_cli_plan_html(gw_cli *cli, const gw_plan_view *v, const json_t *pla
 
 /* ---- a search ---- */
 
-/* Is there another that takes neither more time nor more bytes, and less of one? */
-static bool is_beaten(const gw_html_point *points, int n, const gw_html_point *x) {
-    for (int i = 0; i < n; i++) {
-        const gw_html_point *y = &points[i];
-        if (!y->fits || y->seconds > x->seconds || y->bytes > x->bytes) continue;
-        if (y->seconds < x->seconds || y->bytes < x->bytes) return true;
-    }
-    return false;
-}
-
 static int read_points(gw_cli *cli, const gw_search *s, gw_html_point *points) {
-    int n = 0;
+    int n = 0, most = (int)s->candidates.count;
+    int64_t *front = gw_arena_new(cli->arena, int64_t, most + 1);
+    bool *is_front = gw_arena_new(cli->arena, bool, most + 1);
+    for (int k = gw_search_frontier(s, most, front); k-- > 0;) is_front[front[k]] = true;
     for (int64_t i = 0; i < s->candidates.count; i++) {
         const gw_search_candidate *c = &s->candidates.items[i];
         const gw_search_outcome *o = c->outcome < 0 ? NULL : &s->outcomes.items[c->outcome];
@@ -151,22 +144,20 @@ static int read_points(gw_cli *cli, const gw_search *s, gw_html_point *points) {
                                       .dollars = o->dollars_per_billion_tokens,
                                       .label = gw_arena_strdup(cli->arena, gw_str_c(&label)),
                                       .best = i == s->best,
-                                      .fits = gw_search_fits(&s->in, o)};
+                                      .fits = gw_search_fits(&s->in, o),
+                                      .frontier = is_front[i] && gw_search_fits(&s->in, o)};
         gw_str_release(&label);
     }
-    for (int i = 0; i < n; i++)
-        points[i].frontier = points[i].fits && !is_beaten(points, n, &points[i]);
     return n;
 }
 
 gw_status gw_cli_html_search(gw_cli *cli, const char *name, const gw_search *s, const char *found) {
-    static const char *const objectives[] = {
-        [GW_SEARCH_TIME] = "time", [GW_SEARCH_COST] = "cost", [GW_SEARCH_MEMORY] = "memory"};
     if (!gw_cli_given(cli, "html")) return GW_OK;
     gw_html_point *points = gw_arena_new(cli->arena, gw_html_point, s->candidates.count + 1);
     gw_html_search page = {.points = points,
                            .n = read_points(cli, s, points),
-                           .objective = objectives[s->in.objective],
+                           .objective = gw_search_objective_name(s->in.objective),
+                           .images = s->in.facts.images,
                            .memory_bytes = (double)s->in.facts.memory_bytes,
                            .found = found};
     page.summary = gw_arena_printf(

@@ -20,6 +20,7 @@
 #include "base/output.h"   /* gw_output_is_standard */
 #include "base/term.h"     /* gw_progress */
 #include "cli/plan_html.h" /* gw_cli_html_search */
+#include "cli/runarg.h"    /* gw_cli_print_sets */
 #include "run/memory.h"    /* gw_memory_available */
 
 #define BYTES(x)   gw_fmt_bytes((char[32]){0}, (x))
@@ -263,16 +264,6 @@ static json_t *fleets_json(const fleets *f, int64_t chips) {
 
 /* ---- the answer ---- */
 
-static void print_words(const char *words, FILE *out) {
-    fputs("--set ", out);
-    for (; *words; words++)
-        if (*words == ' ')
-            fputs(" --set ", out);
-        else
-            fputc(*words, out);
-    fputc('\n', out);
-}
-
 static void print_run(const question *q, const gw_search *s, FILE *out) {
     const gw_search_layout *l = &s->candidates.items[s->best].layout;
     gw_str part = {0}, words = {0};
@@ -286,7 +277,8 @@ static void print_run(const question *q, const gw_search *s, FILE *out) {
     if (q->target->assumed) {
         gw_search_site_words(&q->site, l, &words);
         fprintf(out, "as words\n  ");
-        print_words(gw_str_c(&words), out);
+        gw_cli_print_sets(gw_str_c(&words), out);
+        fputc('\n', out);
     }
     gw_str_release(&part);
     gw_str_release(&words);

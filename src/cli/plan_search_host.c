@@ -223,18 +223,14 @@ void gw_search_site_yaml(const gw_search_site *x, const gw_search_layout *l, boo
 /* A run as `plan` has it. */
 typedef struct way {
     gw_diags dg;
-    gw_runfile rf;
-    gw_setup setup;
-    gw_memo memo;
+    gw_target target;
     gw_planned planned;
-    bool has_rf, has_setup, has_memo, has_plan;
+    bool has_target, has_plan;
 } way;
 
 static void way_end(way *w) {
     if (w->has_plan) gw_planned_release(&w->planned);
-    if (w->has_memo) gw_memo_release(&w->memo);
-    if (w->has_setup) gw_setup_release(&w->setup);
-    if (w->has_rf) gw_runfile_release(&w->rf);
+    if (w->has_target) gw_target_release(&w->target);
     gw_diags_release(&w->dg);
 }
 
@@ -245,22 +241,18 @@ static gw_status way_go(way *w, const gw_search_site *x, const gw_search_layout 
     memset(w, 0, sizeof *w);
     gw_diags_init(&w->dg);
     gw_search_site_yaml(x, l, false, &text);
-    w->has_rf = true;
-    gw_status st = gw_runfile_parse_for(&w->rf, "the layout searched", gw_str_c(&text),
+    gw_runfile *rf = &w->target.rf;
+    gw_status st = gw_runfile_parse_for(rf, "the layout searched", gw_str_c(&text),
                                         (int64_t)text.len, NULL, 0, l->world, &w->dg);
     gw_str_release(&text);
-    GW_TRY(st);
-    GW_TRY(gw_runfile_set_ranks(&w->rf, l->world, &w->dg));
-    GW_TRY(gw_setup_init(&w->setup, &w->rf, false, &w->dg));
-    w->has_setup = true;
-    if (layers > 0) w->setup.model.layers = layers;
-    GW_TRY(gw_setup_ranks(&w->setup, NULL, &w->dg));
-    gw_memo_init(&w->memo, &w->setup.machine);
-    w->has_memo = true;
-    w->memo.comm = w->setup.facts.comm;
-    w->setup.train.workspace = w->setup.forward.workspace = gw_memo_workspace;
-    w->setup.train.workspace_user = w->setup.forward.workspace_user = &w->memo;
-    GW_TRY(gw_planned_init(&w->planned, &w->setup, hw, &w->dg));
+    if (st == GW_OK) st = gw_runfile_set_ranks(rf, l->world, &w->dg);
+    if (st == GW_OK) st = gw_target_set_up(&w->target, layers, &w->dg);
+    if (st != GW_OK) {
+        gw_runfile_release(rf);
+        return st;
+    }
+    w->has_target = true;
+    GW_TRY(gw_planned_init(&w->planned, &w->target.setup, hw, &w->dg));
     w->has_plan = true;
     return GW_OK;
 }
@@ -299,7 +291,7 @@ static void read_wire(const way *w, const gw_machine_spec *m, sample *s) {
     gw_arena mem = {0};
     gw_buckets b;
     const gw_graph *g = &w->planned.programs[0];
-    gw_buckets_of(&b, g, 0, &w->setup.facts.comm, &mem);
+    gw_buckets_of(&b, g, 0, &w->target.setup.facts.comm, &mem);
     for (int i = 0; i < b.n; i++) {
         const gw_op *o = &g->ops.items[b.items[i].launch];
         if (o->rate == GW_RATE_MB && o->stream < GW_STREAM_COUNT && !moves_weight(g, o))
@@ -472,14 +464,8 @@ static void pin(gw_search_space *s, const gw_runfile *rf, gw_search_lever l, con
     s->fixed[l] = (int32_t)value;
 }
 
-static int schedule_index(const char *name) {
-    for (int i = 0; name && gw_sched_kind_at(i); i++)
-        if (gw_str_eq(gw_sched_kind_at(i)->name, name)) return i;
-    return -1;
-}
-
 static gw_status pin_words(const gw_runfile *rf, gw_search_space *s, gw_diags *dg) {
-    int schedule = schedule_index(rf->layout.schedule);
+    int32_t schedule = gw_search_schedule(rf->layout.schedule);
     if (is_pinned(rf, "layout.schedule") && schedule < 0)
         return GW_FAIL(dg, GW_ERR_USAGE, "usage", "--search takes a schedule by name, not '%.60s'",
                        rf->layout.schedule);
@@ -568,7 +554,7 @@ void gw_search_site_facts(const gw_search_site *x, gw_search_facts *f) {
     *f = (gw_search_facts){.weight = gw_dtype_bits(t->train.compute) / 8,
                            .gradient = gw_dtype_bits(t->train.gradients) / 8,
                            .memory_bytes = x->memory_bytes,
-                           .dollars_per_hour = x->machine ? x->machine->dollars_per_hour : 0};
+                           .images = gw_runfile_has_images(&x->target->rf)};
     f->master = t->train.master != t->train.compute ? gw_dtype_bits(t->train.master) / 8 : 0;
     f->moments = moments_of(t) * gw_dtype_bits(t->train.moments) / 8;
     f->hidden_bytes = (double)(t->model.hidden * f->weight);

@@ -13,12 +13,13 @@
 
 #include <string.h>
 
-#include "base/io.h"     /* gw_path_exists */
-#include "base/str.h"    /* gw_str */
-#include "cli/ranks.h"   /* gw_cli_ranks */
-#include "cli/runarg.h"  /* gw_cli_runfile */
-#include "data/loader.h" /* gw_loader_bytes_for */
-#include "train/feed.h"  /* gw_feed_bytes */
+#include "base/io.h"      /* gw_path_exists */
+#include "base/str.h"     /* gw_str */
+#include "cli/ranks.h"    /* gw_cli_ranks */
+#include "cli/runarg.h"   /* gw_cli_runfile */
+#include "data/loader.h"  /* gw_loader_bytes_for */
+#include "train/feed.h"   /* gw_feed_bytes */
+#include "train/report.h" /* gw_report_rank_ledger */
 
 enum { LONGEST = 4096 };
 
@@ -111,27 +112,32 @@ static const char *name_of(const gw_target *t, const char *spec) {
     return strcmp(spec, "-") == 0 ? "standard input" : spec;
 }
 
-gw_status gw_target_init(gw_target *t, gw_cli *cli, const char *spec) {
-    int ranks = 0;
-    memset(t, 0, sizeof *t);
-    gw_status asked = gw_cli_ranks(cli, &ranks), st = load(t, cli, spec);
-    if (st == GW_OK) st = asked; /* what the run file has to say is said too */
-    if (st == GW_OK && ranks > 0) st = gw_runfile_set_ranks(&t->rf, ranks, cli->diags);
-    if (st == GW_OK) st = gw_setup_init(&t->setup, &t->rf, false, cli->diags);
-    if (st != GW_OK) {
-        gw_runfile_release(&t->rf);
-        return st;
-    }
-    st = gw_setup_ranks(&t->setup, NULL, cli->diags);
+gw_status gw_target_set_up(gw_target *t, int64_t layers, gw_diags *dg) {
+    GW_TRY(gw_setup_init(&t->setup, &t->rf, false, dg));
+    if (layers > 0) t->setup.model.layers = layers;
+    gw_status st = gw_setup_ranks(&t->setup, NULL, dg);
     if (st != GW_OK) {
         gw_setup_release(&t->setup);
-        gw_runfile_release(&t->rf);
         return st;
     }
     gw_memo_init(&t->memo, &t->setup.machine);
     t->memo.comm = t->setup.facts.comm;
     t->setup.train.workspace = t->setup.forward.workspace = gw_memo_workspace;
     t->setup.train.workspace_user = t->setup.forward.workspace_user = &t->memo;
+    return GW_OK;
+}
+
+gw_status gw_target_init(gw_target *t, gw_cli *cli, const char *spec) {
+    int ranks = 0;
+    memset(t, 0, sizeof *t);
+    gw_status asked = gw_cli_ranks(cli, &ranks), st = load(t, cli, spec);
+    if (st == GW_OK) st = asked; /* what the run file has to say is said too */
+    if (st == GW_OK && ranks > 0) st = gw_runfile_set_ranks(&t->rf, ranks, cli->diags);
+    if (st == GW_OK) st = gw_target_set_up(t, 0, cli->diags);
+    if (st != GW_OK) {
+        gw_runfile_release(&t->rf);
+        return st;
+    }
     t->name = name_of(t, spec);
     return GW_OK;
 }
@@ -167,38 +173,15 @@ void gw_target_describe(const gw_target *t, gw_str *out) {
                   gw_runfile_word(rf, "optimizer.name"), gw_runfile_word(rf, "recompute.policy"));
 }
 
-/* The ledger of s->stage_rank, and the program that it is of. */
-static gw_status rank_ledger(const gw_setup *s, const gw_ledger *first, gw_ledger *l, gw_graph *out,
-                             gw_compile_report *report, gw_diags *dg) {
-    gw_graph step, valid;
+/* Of the batches that are prepared ahead. */
+static int64_t data_bytes(const gw_setup *s) {
     const gw_runfile *rf = s->rf;
-    GW_TRY(gw_setup_program(s, true, NULL, &step, report, dg));
-    bool validates = rf->data.valid != NULL;
-    if (validates) {
-        gw_status st = gw_setup_program(s, false, NULL, &valid, NULL, dg);
-        if (st != GW_OK) {
-            gw_graph_release(&step);
-            return st;
-        }
-    }
-    int64_t images = gw_feed_bytes(&s->model, rf->train.micro_batch, validates);
+    int64_t images = gw_feed_bytes(&s->model, rf->train.micro_batch, rf->data.valid != NULL);
     gw_loader_options ring = {.micro_batch = rf->train.micro_batch,
                               .accumulate = rf->train.accumulate,
                               .dp_size = rf->layout.dp,
                               .prefetch = rf->data.prefetch_steps};
-    gw_ledger_input in = {
-        .program = &step,
-        .report = report,
-        .valid = validates ? &valid : NULL,
-        .model = &s->model,
-        .machine = &s->machine,
-        .comm = &s->facts.comm,
-        .first = first,
-        .fixed = {.data_bytes = images ? images : gw_loader_bytes_for(rf->train.seq_len, &ring)}};
-    gw_ledger_init(l, &in);
-    *out = step;
-    if (validates) gw_graph_release(&valid);
-    return GW_OK;
+    return images ? images : gw_loader_bytes_for(rf->train.seq_len, &ring);
 }
 
 static gw_status read_ranks(gw_planned *p, const gw_setup *s, gw_compile_report *report,
@@ -206,8 +189,8 @@ static gw_status read_ranks(gw_planned *p, const gw_setup *s, gw_compile_report 
     gw_setup one = *s;
     for (int r = 0; r < (s->schedule ? s->schedule->ranks : 1); r++) {
         one.stage_rank = r;
-        GW_TRY(
-            rank_ledger(&one, r ? &p->ranks[0] : NULL, &p->ranks[r], &p->programs[r], report, dg));
+        GW_TRY(gw_report_rank_ledger(&one, data_bytes(s), r ? &p->ranks[0] : NULL, &p->ranks[r],
+                                     &p->programs[r], report, dg));
         p->n = r + 1;
         if (p->ranks[r].total_bytes > p->ranks[p->largest].total_bytes) p->largest = r;
     }

@@ -24,6 +24,9 @@ typedef struct gw_target {
  * every case. Not to be released after a failure. An unknown word is GW_ERR_CONFIG with the nearest
  * preset. */
 GW_WARN_UNUSED gw_status gw_target_init(gw_target *t, gw_cli *cli, const char *spec);
+/* The same of a run file that was read into t->rf; `layers` above 0: of its model with so many
+ * layers. After a failure only t->rf is to be released. */
+GW_WARN_UNUSED gw_status gw_target_set_up(gw_target *t, int64_t layers, gw_diags *dg);
 void gw_target_release(gw_target *t);
 
 /* "train.seq_len 4096, train.micro_batch 1, ...": the values that shape the plan, as they stand. */

@@ -9,7 +9,6 @@
 // PATH, whatever its version.
 #include "cli/requeue.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>

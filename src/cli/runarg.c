@@ -43,6 +43,15 @@ int gw_cli_sets(const gw_cli *cli, const char *const **sets) {
     return n + 1;
 }
 
+void gw_cli_print_sets(const char *words, FILE *out) {
+    fputs("--set ", out);
+    for (; *words; words++)
+        if (*words == ' ')
+            fputs(" --set ", out);
+        else
+            fputc(*words, out);
+}
+
 gw_status gw_cli_runfile(gw_cli *cli, const char *path, gw_runfile *rf) {
     const char *const *sets = NULL;
     int nsets = gw_cli_sets(cli, &sets);

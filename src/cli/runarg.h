@@ -25,6 +25,9 @@ int64_t gw_cli_known_ranks(const gw_cli *cli);
  * batch then follows from the world. Returns the count; in the command's arena. */
 int gw_cli_sets(const gw_cli *cli, const char *const **sets);
 
+/* "a=1 b=2" as it is typed: "--set a=1 --set b=2". */
+void gw_cli_print_sets(const char *words, FILE *out);
+
 /* A path that stands on the command line must name something: a slip of the fingers is a usage
  * error, whatever would have been read there. */
 GW_WARN_UNUSED gw_status gw_cli_need_path(gw_cli *cli, const char *path);

@@ -34,14 +34,14 @@
 /* The data of one rank from which on results do not stay in caches: stores go past them. */
 #define STREAM_BYTES ((int64_t)2 << 20)
 
-gw_range gw_direct_range(const gw_coll *c, int64_t i) {
+gw_seq_range gw_direct_range(const gw_coll *c, int64_t i) {
     if (c->kind == GW_COLL_REDUCE_SCATTER || c->kind == GW_COLL_ALL_GATHER)
-        return (gw_range){{c, c->size, i, i + 1}, 0, gw_share_elems(c, c->size, i)};
+        return (gw_seq_range){{c, c->size, i, i + 1}, 0, gw_share_elems(c, c->size, i)};
     int64_t total = gw_coll_elems(c), n = c->size;
     int64_t lo = (total / n * i + total % n * i / n) & ~(int64_t)63;
     int64_t hi = (total / n * (i + 1) + total % n * (i + 1) / n) & ~(int64_t)63;
     if (i == n - 1) hi = total;
-    return (gw_range){{c, 1, 0, 1}, lo, hi - lo};
+    return (gw_seq_range){{c, 1, 0, 1}, lo, hi - lo};
 }
 
 static char *peer(const gw_algorithm_call *k, int who, const void *mine) {
@@ -114,23 +114,24 @@ static void exchange_piece(const gw_algorithm_call *k, const gw_piece *p, bool s
 
 /* ---- a range, by threads ---- */
 
-static gw_range work_of(const gw_algorithm_call *k) {
+static gw_seq_range work_of(const gw_algorithm_call *k) {
     const gw_coll *c = k->coll;
     int me = k->group.me;
     switch (c->kind) {
     case GW_COLL_ALL_REDUCE:
     case GW_COLL_REDUCE_SCATTER:
     case GW_COLL_ALL_GATHER: return gw_direct_range(c, me);
-    case GW_COLL_BROADCAST: return (gw_range){{c, 1, 0, 1}, 0, gw_coll_elems(c)};
+    case GW_COLL_BROADCAST: return (gw_seq_range){{c, 1, 0, 1}, 0, gw_coll_elems(c)};
     case GW_COLL_ALL_TO_ALL:
-        return (gw_range){{c, c->size, me, me + 1}, 0, gw_share_elems(c, c->size, me)};
+        return (gw_seq_range){{c, c->size, me, me + 1}, 0, gw_share_elems(c, c->size, me)};
     case GW_COLL_SHIFT:
     case GW_COLL_KIND_COUNT: break;
     }
-    return (gw_range){{c, 1, 0, 1}, 0, 0};
+    return (gw_seq_range){{c, 1, 0, 1}, 0, 0};
 }
 
-static void run_span(const gw_algorithm_call *k, const gw_range *r, int64_t from, int64_t count) {
+static void run_span(const gw_algorithm_call *k, const gw_seq_range *r, int64_t from,
+                     int64_t count) {
     gw_walk w;
     gw_piece p;
     for (gw_walk_begin(&w, &r->s, from, count); gw_walk_next(&w, &p);) {
@@ -150,7 +151,7 @@ static void run_span(const gw_algorithm_call *k, const gw_range *r, int64_t from
     }
 }
 
-static void run_range(const gw_algorithm_call *k, const gw_range *r) {
+static void run_range(const gw_algorithm_call *k, const gw_seq_range *r) {
     int64_t threads = GW_MAX(k->threads, 1), each = (r->count / threads + 63) & ~(int64_t)63;
     if (threads == 1 || r->count < threads * 4096) {
         run_span(k, r, r->from, r->count);
@@ -191,7 +192,7 @@ static gw_status run(const gw_algorithm_call *k, int64_t *sent, gw_diags *dg) {
         return GW_OK;
     }
     if (!reachable(k)) return gw_direct_exchange(k, sent, dg);
-    gw_range r = work_of(k);
+    gw_seq_range r = work_of(k);
     GW_TRY(k->t->ops->sync(k->t, &k->group, dg));
     run_range(k, &r);
     GW_TRY(k->t->ops->sync(k->t, &k->group, dg));

@@ -9,12 +9,12 @@
 #define GW_DIRECT_RANKS 256
 
 /* The elements [from, from + count) of a sequence. */
-typedef struct gw_range {
+typedef struct gw_seq_range {
     gw_seq s;
     int64_t from, count;
-} gw_range;
+} gw_seq_range;
 /* What group rank i reduces or gathers: its share, or of an all-reduce its cut of the whole. */
-gw_range gw_direct_range(const gw_coll *c, int64_t i);
+gw_seq_range gw_direct_range(const gw_coll *c, int64_t i);
 
 /* The same result and the same bytes by messages. */
 GW_WARN_UNUSED gw_status gw_direct_exchange(const gw_algorithm_call *k, int64_t *sent,

@@ -22,7 +22,7 @@ typedef struct part_of {
     gw_diags *dg;
 } part_of;
 
-static int64_t chunk_count(const gw_range *r, int64_t at, int64_t elems) {
+static int64_t chunk_count(const gw_seq_range *r, int64_t at, int64_t elems) {
     return at >= r->count ? 0 : GW_MIN(elems, r->count - at);
 }
 
@@ -33,7 +33,7 @@ static int64_t longest(const gw_coll *c) {
     return top;
 }
 
-static void add_in_order(const part_of *x, const gw_range *r, int64_t at, int64_t count,
+static void add_in_order(const part_of *x, const gw_seq_range *r, int64_t at, int64_t count,
                          const char *slots) {
     const gw_coll *c = x->k->coll;
     _Alignas(64) double acc[STACK_BYTES / 8];
@@ -54,11 +54,11 @@ static gw_status reduce_chunk(const part_of *x, int64_t at) {
     const gw_algorithm_call *k = x->k;
     const gw_coll *c = k->coll;
     int n = k->group.size, me = k->group.me;
-    gw_range own = gw_direct_range(c, me);
+    gw_seq_range own = gw_direct_range(c, me);
     int64_t count = chunk_count(&own, at, x->elems), stride = x->elems * x->size;
     for (int s = 1; s < n; s++) {
         int to = (me + s) % n, from = (me - s + n) % n;
-        gw_range theirs = gw_direct_range(c, to);
+        gw_seq_range theirs = gw_direct_range(c, to);
         int64_t out_count = chunk_count(&theirs, at, x->elems);
         gw_seq_load(&theirs.s, theirs.from + at, out_count, out, c->dtype);
         GW_TRY(gw_swap(k, to, out, out_count * x->size, from, slots + from * stride,
@@ -75,7 +75,7 @@ static gw_status spread_chunk(const part_of *x, int64_t at) {
     const gw_algorithm_call *k = x->k;
     const gw_coll *c = k->coll;
     int n = k->group.size, me = k->group.me;
-    gw_range own = gw_direct_range(c, me);
+    gw_seq_range own = gw_direct_range(c, me);
     int64_t count = chunk_count(&own, at, x->elems);
     gw_walk w;
     gw_piece p;
@@ -89,7 +89,7 @@ static gw_status spread_chunk(const part_of *x, int64_t at) {
     if (c->kind == GW_COLL_ALL_GATHER) gw_seq_store(&own.s, own.from + at, count, mine, c->dtype);
     for (int s = 1; s < n; s++) {
         int to = (me + s) % n, from = (me - s + n) % n;
-        gw_range theirs = gw_direct_range(c, from);
+        gw_seq_range theirs = gw_direct_range(c, from);
         int64_t in_count = chunk_count(&theirs, at, x->elems);
         GW_TRY(gw_swap(k, to, mine, count * x->size, from, in, in_count * x->size, x->sent, x->dg));
         gw_seq_store(&theirs.s, theirs.from + at, in_count, in, c->dtype);

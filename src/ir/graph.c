@@ -235,6 +235,10 @@ uint32_t gw_type_cut_axes(const gw_type *t) {
     return mask;
 }
 
+uint32_t gw_type_part_axes(const gw_type *t) {
+    return gw_type_cut_axes(t) | (t->flat ? t->flat_axes : 0);
+}
+
 bool gw_dim_same_cut(const gw_dim *a, const gw_dim *b) {
     return a->naxes == b->naxes && a->shard == b->shard && gw_dim_outer(a) == gw_dim_outer(b) &&
            a->turn == b->turn && memcmp(a->axes, b->axes, a->naxes) == 0;

@@ -233,6 +233,8 @@ int64_t gw_type_local_dim(const gw_type *t, int i, const gw_mesh *m, int64_t ran
 bool gw_type_even(const gw_type *t, int i, const gw_mesh *m);
 /* The sub-axes that dimensions are cut on. */
 uint32_t gw_type_cut_axes(const gw_type *t);
+/* Those and what a flat home is cut on: ranks that are alike on them hold the same elements. */
+uint32_t gw_type_part_axes(const gw_type *t);
 uint32_t gw_dim_axes(const gw_dim *d);
 /* Sub-axes that make the outer cut; all of them where there is only one. */
 int gw_dim_outer(const gw_dim *d);

@@ -25,11 +25,9 @@
 #include <stdlib.h> /* qsort */
 #include <string.h>
 
-#include "ops/hooks.h" /* gw_cost_elems */
-
-static bool begins(const char *name, const char *with) {
-    return strncmp(name, with, strlen(with)) == 0;
-}
+#include "base/str.h"          /* gw_str_starts */
+#include "ops/hooks.h"         /* gw_cost_elems */
+#include "plan/machine_impl.h" /* gw_machine_product_of */
 
 /* ---- shapes ---- */
 
@@ -38,16 +36,6 @@ static void add_type(char *types, const gw_graph *g, gw_vid v, char before) {
     const char *name = v == GW_NONE ? "-" : gw_dtype_name((gw_dtype)gw_type_of(g, v)->dtype);
     if (n + strlen(name) + 2 > GW_TIMING_TYPES) return;
     snprintf(types + n, GW_TIMING_TYPES - n, "%.*s%s", before ? 1 : 0, &before, name);
-}
-
-/* Local elements of the dimensions of `a` that `b` has too, or has not. */
-static double extent(const gw_graph *g, gw_vid a, gw_vid b, bool shared, int64_t rank) {
-    const gw_type *x = gw_type_of(g, a), *y = gw_type_of(g, b);
-    double n = 1;
-    for (int i = 0; i < x->ndim; i++)
-        if ((gw_type_find(y, x->dims[i].name) >= 0) == shared)
-            n *= (double)gw_type_local_dim(x, i, &g->mesh, rank);
-    return n;
 }
 
 /* `least`: work that takes as long as beginning and ending does, so that a very small op does not
@@ -62,10 +50,8 @@ static const double least_flops = 1e5, least_bytes = 16384;
 
 static void product_shape(const gw_graph *g, const gw_op *o, int64_t rank, double flops,
                           gw_timing_shape *s) {
-    gw_vid a = gw_op_in(g, o, 0);
-    gw_vid b = gw_op_in(g, o, begins(gw_op_def(g, o)->name, "fp8") ? 2 : 1);
-    set(s, extent(g, a, b, false, rank), extent(g, b, a, false, rank), extent(g, a, b, true, rank),
-        1, flops, least_flops);
+    gw_machine_product p = gw_machine_product_of(g, o, rank);
+    set(s, p.rows, p.cols, p.k, 1, flops, least_flops);
 }
 
 /* The first input of `ndim` dimensions, the first of which is called `first` ("": whatever). */
@@ -110,14 +96,15 @@ void gw_timing_shape_of(const gw_graph *g, const gw_op *o, int64_t rank, gw_timi
     for (int k = 0; k < (int)o->nin; k++) add_type(s->types, g, gw_op_in(g, o, k), k ? ',' : 0);
     for (int k = 0; k < (int)o->nout; k++) add_type(s->types, g, gw_op_out(g, o, k), k ? ',' : '>');
     gw_vid in = o->nin ? gw_op_in(g, o, 0) : GW_NONE, out = o->nout ? gw_op_out(g, o, 0) : GW_NONE;
-    bool heads = begins(name, "head") && c.flops > 0 && o->nin > 1 && gw_op_in(g, o, 1) != GW_NONE;
-    if (begins(name, "matmul") || begins(name, "fp8_matmul") || heads)
+    bool heads =
+        gw_str_starts(name, "head") && c.flops > 0 && o->nin > 1 && gw_op_in(g, o, 1) != GW_NONE;
+    if (gw_str_starts(name, "matmul") || gw_str_starts(name, "fp8_matmul") || heads)
         product_shape(g, o, rank, c.flops, s);
-    else if (begins(name, "attention"))
+    else if (gw_str_starts(name, "attention"))
         attention_shape(g, o, rank, &c, s);
-    else if (begins(name, "experts"))
+    else if (gw_str_starts(name, "experts"))
         experts_shape(g, o, rank, &c, s);
-    else if (begins(name, "conv2d") || begins(name, "muon"))
+    else if (gw_str_starts(name, "conv2d") || gw_str_starts(name, "muon"))
         set(s, c.flops, bytes, last_dim(g, in, rank), last_dim(g, out, rank), c.flops, least_flops);
     else
         set(s, bytes, last_dim(g, in == GW_NONE ? out : in, rank),
@@ -170,7 +157,7 @@ static bool is_passing(const char *op) {
     static const char *const products[] = {"matmul",  "fp8_matmul", "head", "attention",
                                            "experts", "conv2d",     "muon"};
     for (size_t i = 0; i < sizeof products / sizeof *products; i++)
-        if (begins(op, products[i])) return false;
+        if (gw_str_starts(op, products[i])) return false;
     return true;
 }
 
@@ -275,7 +262,9 @@ double gw_timings_peak(const gw_timings *r, gw_dtype t) {
     snprintf(begin, sizeof begin, "%s,", gw_dtype_name(t));
     for (int i = 0; i < r->n; i++) {
         const gw_timing *x = &r->timings[i];
-        if (x->ranks != 1 || !begins(x->op, "matmul") || !begins(x->shape.types, begin)) continue;
+        if (x->ranks != 1 || !gw_str_starts(x->op, "matmul") ||
+            !gw_str_starts(x->shape.types, begin))
+            continue;
         best = fmax(best, x->shape.work / x->seconds);
     }
     return best;

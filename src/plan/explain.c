@@ -63,19 +63,13 @@ static linears count_linears(const gw_param *params, int n) {
     return l;
 }
 
-static double elems_of(const gw_type *t) {
-    double n = 1;
-    for (int d = 0; d < t->ndim; d++) n *= (double)t->dims[d].size;
-    return n;
-}
-
 /* Buckets as PyTorch's DDP makes them: whole parameters in reverse order, closed once they hold the
  * cap, the first at 1 MiB (Li et al. 2020, section 3.2.3). Caps of 25 MiB, 2 bytes an element. */
 static double count_buckets(const gw_param *params, int n, double *largest) {
     double held = 0, cap = 1 << 20, buckets = 0;
     *largest = 0;
     for (int i = n - 1; i >= 0; i--) {
-        held += 2 * elems_of(&params[i].type);
+        held += 2 * (double)gw_type_elems(&params[i].type);
         if (held < cap && i > 0) continue;
         *largest = fmax(*largest, held);
         buckets++;

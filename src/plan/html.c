@@ -204,6 +204,12 @@ static void add_change(gw_page *p) {
 
 void gw_page_verdict(gw_page *p) {
     if (!gw_page_at(p, "verdict")) return;
+    if (!json_is_boolean(gw_page_at(p, "verdict.fits"))) {
+        gw_page_add(p, "<div class=\"verdict\" role=\"note\"><p><b>Takes ");
+        gw_page_figure(p, GW_PAGE_BYTES, "memory.total_bytes");
+        gw_page_add(p, ".</b> The machine's memory is not stated.</p></div>\n");
+        return;
+    }
     bool fits = json_is_true(gw_page_at(p, "verdict.fits"));
     double total = gw_page_real(p, "memory.total_bytes");
     double room = gw_page_real(p, "verdict.available_bytes");

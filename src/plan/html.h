@@ -21,7 +21,7 @@
 /* One layout of a search: what a rank needs, how long a step takes. */
 typedef struct gw_html_point {
     double bytes, seconds;
-    double dollars;    /* of a billion tokens; 0: not stated */
+    double dollars;    /* of a billion tokens or images; 0: not stated */
     const char *label; /* "tp 4, pp 2, zero 1" */
     bool best;         /* the one that is proposed; at most one */
     bool fits;
@@ -32,6 +32,7 @@ typedef struct gw_html_search {
     const gw_html_point *points;
     int n;
     const char *objective; /* "time", "cost", "memory" */
+    bool images;           /* of a net for them: no tokens */
     double memory_bytes;   /* of a chip; 0: not stated */
     const char *summary;   /* one line: how many were looked at; or NULL */
     const char *found;     /* the proposed layout as a run file; or NULL */

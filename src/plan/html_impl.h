@@ -80,6 +80,12 @@ void gw_page_bar(gw_page *p, const char *label, const gw_page_slice *slices, int
 const char *gw_page_cause_css(const char *cause);
 const char *gw_page_cause_text(gw_page *p, const char *cause);
 
+/* Phases of a program, by gw_phase; NULL ends. */
+typedef struct gw_page_phase {
+    const char *name, *css, *text; /* "F", a colour class, "forward" */
+} gw_page_phase;
+extern const gw_page_phase gw_page_phases[GW_PHASE_COUNT + 1];
+
 /* ---- drawings ---- */
 
 enum { GW_PAGE_WIDE = 1000, GW_PAGE_NARROW = 336 };
@@ -104,6 +110,6 @@ void gw_page_memory(gw_page *p);    /* html_memory.c */
 void gw_page_ranks(gw_page *p);
 void gw_page_roofline(gw_page *p); /* html_roofline.c */
 void gw_page_search(gw_page *p);   /* html_search.c */
-void gw_page_details(gw_page *p);  /* html_detail.c: wire, kernels, activations, assumed */
+void gw_page_details(gw_page *p);  /* html_detail.c: what was tried, wire, activations, kernels */
 
 #endif

@@ -111,10 +111,8 @@ static void draw_band(const chart *c, int cause) {
 }
 
 static const char *phase_css(const char *phase) {
-    static const char *const names[] = {"F", "B", "W", "BW", "O"};
-    static const char *const css[] = {"f1", "f2", "f3", "f4", "f5"};
-    for (size_t i = 0; i < GW_COUNT(names); i++)
-        if (strcmp(names[i], phase) == 0) return css[i];
+    for (const gw_page_phase *x = gw_page_phases; x->name; x++)
+        if (strcmp(x->name, phase) == 0) return x->css;
     return "f5";
 }
 
@@ -205,11 +203,6 @@ static bool has_phase(const gw_page *p, const char *phase) {
 }
 
 static void add_keys(gw_page *p) {
-    static const char *const phases[][2] = {{"F", "forward"},
-                                            {"B", "backward to inputs"},
-                                            {"W", "backward to weights"},
-                                            {"BW", "head and norms, both ways"},
-                                            {"O", "optimizer and frame"}};
     double limit = limit_of(p), arena = gw_page_real(p, "memory.arena_bytes");
     gw_page_add(p, "<ul class=\"keys\"><li><i class=\"ln dash\"></i>arena ");
     gw_page_figure(p, GW_PAGE_BYTES, "memory.arena_bytes");
@@ -217,10 +210,9 @@ static void add_keys(gw_page *p) {
     if (limit > 0 && limit < 1.6 * arena) {
         gw_page_add(p, "<li><i class=\"ln\"></i>what the memory leaves for it</li>");
     }
-    for (size_t i = 0; i < GW_COUNT(phases); i++)
-        if (has_phase(p, phases[i][0]))
-            gw_page_add(p, "<li><i class=\"sq %s\"></i>%s</li>", phase_css(phases[i][0]),
-                        phases[i][1]);
+    for (const gw_page_phase *x = gw_page_phases; x->name; x++)
+        if (has_phase(p, x->name))
+            gw_page_add(p, "<li><i class=\"sq %s\"></i>%s</li>", x->css, x->text);
     gw_page_add(p, "</ul>\n");
 }
 

@@ -266,6 +266,14 @@ static const struct {
     {"workspace", "m5"}, {"communication", "m6"},    {"staging", "m7"},   {"data", "m8"},
     {"runtime", "m9"}};
 
+const gw_page_phase gw_page_phases[GW_PHASE_COUNT + 1] = {
+    [GW_PHASE_F] = {"F", "f1", "forward"},
+    [GW_PHASE_B] = {"B", "f2", "backward, to activations"},
+    [GW_PHASE_W] = {"W", "f3", "backward, to weights"},
+    [GW_PHASE_BW] = {"BW", "f4", "head and norms, both ways"},
+    [GW_PHASE_O] = {"O", "f5", "optimizer and frame"},
+};
+
 const char *gw_page_cause_css(const char *cause) {
     for (size_t i = 0; i < GW_COUNT(causes); i++)
         if (strcmp(causes[i].cause, cause) == 0) return causes[i].css;

@@ -155,7 +155,9 @@ static void add_rows(gw_page *p) {
     for (int i = 0; i < n; i++) priced |= front[i]->dollars > 0;
     gw_page_add(p, "<h3>The frontier</h3>\n");
     gw_page_table(p, "layouts that no other beats in both",
-                  priced ? "layout|>a step|>bytes|>a billion tokens" : "layout|>a step|>bytes");
+                  !priced     ? "layout|>a step|>bytes"
+                  : s->images ? "layout|>a step|>bytes|>a billion images"
+                              : "layout|>a step|>bytes|>a billion tokens");
     for (int i = 0; i < n; i++) {
         gw_page_row(p, front[i]->best ? "t6" : "t1", front[i]->label);
         value(p, GW_PAGE_SECONDS, front[i]->seconds);

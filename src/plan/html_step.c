@@ -104,24 +104,21 @@ static void add_convention(gw_page *p, size_t i, bool timed) {
 }
 
 static void add_phases(gw_page *p) {
-    static const char *const names[][2] = {{"F", "forward"},
-                                           {"B", "backward, to activations"},
-                                           {"W", "backward, to weights"},
-                                           {"BW", "head and norms, both ways"},
-                                           {"O", "optimizer and frame"}};
-    static const char *const css[] = {"f1", "f2", "f3", "f4", "f5"};
+    const gw_page_phase *phases = gw_page_phases;
     double all = gw_page_real(p, "flops.hardware");
-    gw_page_slice slices[GW_COUNT(names)];
-    for (size_t i = 0; i < GW_COUNT(names); i++)
-        slices[i] = (gw_page_slice){
-            css[i], names[i][1], gw_page_real(p, "flops.by_phase.%s", names[i][0]) / fmax(1, all)};
+    gw_page_slice slices[GW_PHASE_COUNT];
+    int n = 0;
+    for (; phases[n].name; n++)
+        slices[n] =
+            (gw_page_slice){phases[n].css, phases[n].text,
+                            gw_page_real(p, "flops.by_phase.%s", phases[n].name) / fmax(1, all)};
     gw_page_add(p, "<h3>What the program computes, by phase</h3>\n");
-    gw_page_bar(p, "hardware FLOPs by phase", slices, (int)GW_COUNT(names));
+    gw_page_bar(p, "hardware FLOPs by phase", slices, n);
     gw_page_table(p, "FLOPs by phase", "phase|>FLOP|>share");
-    for (size_t i = 0; i < GW_COUNT(names); i++) {
-        if (!(gw_page_real(p, "flops.by_phase.%s", names[i][0]) > 0)) continue;
-        gw_page_row(p, css[i], names[i][1]);
-        gw_page_cell(p, GW_PAGE_FLOP, "flops.by_phase.%s", names[i][0]);
+    for (int i = 0; i < n; i++) {
+        if (!(gw_page_real(p, "flops.by_phase.%s", phases[i].name) > 0)) continue;
+        gw_page_row(p, phases[i].css, phases[i].text);
+        gw_page_cell(p, GW_PAGE_FLOP, "flops.by_phase.%s", phases[i].name);
         gw_page_add(p, "<td class=\"num\">%.1f %%</td></tr>\n", 100 * slices[i].share);
     }
     if (gw_page_real(p, "flops.recompute") > 0) {

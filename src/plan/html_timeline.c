@@ -111,7 +111,6 @@ static double x_of(const streams *s, double column) {
 static void draw_phase(const streams *s, int stream, int phase, double *below) {
     const double *row = cells(s, stream, phase);
     double base = TOP + s->row[stream] * ROW + BAND;
-    static const char *const css[GW_PHASE_COUNT] = {"f1", "f2", "f3", "f4", "f5"};
     bool any = false;
     for (int c = 0, end; c < s->columns; c = end) {
         double lo = fmin(1, below[c]), hi = fmin(1, below[c] + row[c]);
@@ -120,7 +119,7 @@ static void draw_phase(const streams *s, int stream, int phase, double *below) {
         if (hi - lo < 0.01) continue;
         if (!any)
             gw_page_add(s->p, "<path class=\"%s\" d=\"",
-                        stream == GW_STREAM_COMPUTE ? css[phase] : "t6");
+                        stream == GW_STREAM_COMPUTE ? gw_page_phases[phase].css : "t6");
         any = true;
         gw_page_add(s->p, "M%.1f %.1fH%.1fV%.1fH%.1fZ", x_of(s, c), base - lo * BAND, x_of(s, end),
                     base - hi * BAND, x_of(s, c));

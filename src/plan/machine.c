@@ -38,9 +38,8 @@ static gw_status wrong(gw_diags *dg, const char *word, size_t n, const char *wha
 
 /* ---- keys ---- */
 
-/* "450GB/s", "0.4", "989e12", "989TFLOP/s". */
-static bool number(const char *text, size_t n, double *out) {
-    static const char *const units[] = {"", "B", "B/s", "FLOP/s", "FLOPs", "FLOPS", "F"};
+/* "450GB/s", "0.4", "989e12", "989TFLOP/s": a number, alone or with one of `units`. */
+static bool number(const char *text, size_t n, const char *const *units, double *out) {
     static const char prefixes[] = "kMGTP";
     char buf[48];
     if (n == 0 || n >= sizeof buf) return false;
@@ -55,9 +54,9 @@ static bool number(const char *text, size_t n, double *out) {
         end++;
     }
     *out = x;
-    for (size_t i = 0; i < GW_COUNT(units); i++)
-        if (strcmp(end, units[i]) == 0) return true;
-    return false;
+    for (; *units; units++)
+        if (strcmp(end, *units) == 0) return true;
+    return *end == 0;
 }
 
 static void set_flops(gw_machine_spec *m, double x) {
@@ -79,14 +78,21 @@ typedef enum key { FLOPS, MFU, MEMORY, LINK, BEYOND, REACH, KEYS } key;
 
 static gw_status set(gw_machine_spec *m, const char *word, size_t n, gw_diags *dg) {
     static const char *const names[KEYS] = {"flops", "mfu", "memory", "link", "beyond", "reach"};
+    static const char *const none[] = {NULL}, *const rates[] = {"B/s", NULL};
+    static const char *const flops[] = {"FLOP/s", "FLOPs", "FLOPS", "F", NULL};
+    static const char *const *const units[KEYS] = {flops, none, rates, rates, rates, none};
     const char *eq = memchr(word, '=', n);
     if (!eq) return wrong(dg, word, n, "is no machine known here");
     size_t length = (size_t)(eq - word);
     double x;
-    if (!number(eq + 1, n - length - 1, &x)) return wrong(dg, word, n, "has no number above 0");
     int k = 0;
     while (k < KEYS && (strlen(names[k]) != length || memcmp(names[k], word, length) != 0)) k++;
-    if (m->ntiers == 0 && k >= LINK && k < KEYS) {
+    if (k == KEYS) return wrong(dg, word, n, "has no such key");
+    if (!number(eq + 1, n - length - 1, units[k], &x))
+        return wrong(dg, word, n,
+                     units[k] == rates ? "has no number above 0 of bytes a second, as 300GB/s"
+                                       : "has no number above 0");
+    if (m->ntiers == 0 && k >= LINK) {
         m->tiers[0] = (gw_tier){.name = "link"};
         m->ntiers = 1;
     }
@@ -104,7 +110,7 @@ static gw_status set(gw_machine_spec *m, const char *word, size_t n, gw_diags *d
         return GW_OK;
     case KEYS: break;
     }
-    return wrong(dg, word, n, "has no such key");
+    return GW_OK;
 }
 
 /* ---- names and files ---- */
@@ -159,12 +165,16 @@ gw_status gw_machine_read(const char *text, gw_arena *a, gw_machine_spec *out, g
 
 /* ---- figures ---- */
 
+gw_dtype gw_machine_runs_as(const gw_machine_spec *m, gw_dtype t) {
+    bool eight = t == GW_F8E4M3 || t == GW_F8E5M2;
+    if (m->peak[t] <= 0 && eight) t = GW_BF16;
+    if (m->peak[t] <= 0 && t == GW_F16) return GW_BF16;
+    if (m->peak[t] <= 0 && t != GW_F32 && t != GW_F64) return GW_F16;
+    return t;
+}
+
 double gw_machine_flops(const gw_machine_spec *m, gw_dtype t) {
-    double x = m->peak[t], part = m->mfu > 0 ? m->mfu : 1;
-    if (x <= 0 && (t == GW_F8E4M3 || t == GW_F8E5M2)) x = m->peak[GW_BF16];
-    if (x <= 0 && t != GW_F32 && t != GW_F64) x = m->peak[GW_F16];
-    if (x <= 0 && t == GW_F16) x = m->peak[GW_BF16];
-    return x * part;
+    return m->peak[gw_machine_runs_as(m, t)] * (m->mfu > 0 ? m->mfu : 1);
 }
 
 double gw_machine_link(const gw_machine_spec *m, int64_t n) {

@@ -71,8 +71,11 @@ const char *gw_machine_name(int i);
 GW_WARN_UNUSED gw_status gw_machine_parse(const char *name, const char *text, int64_t len,
                                           gw_arena *a, gw_machine_spec *out, gw_diags *dg);
 
-/* FLOP/s at which products of `t` run at best: the peak, times mfu where it is said. A dtype
- * without a peak runs as the next that has one (bf16 as f16, eight bits as bf16). 0: not stated. */
+/* The dtype as which products of `t` run: without a peak of its own the next that has one (bf16 as
+ * f16, eight bits as bf16). */
+gw_dtype gw_machine_runs_as(const gw_machine_spec *m, gw_dtype t);
+/* FLOP/s at which products of `t` run at best: that one's peak, times mfu where it is said. 0: not
+ * stated. */
 double gw_machine_flops(const gw_machine_spec *m, gw_dtype t);
 /* Bytes/s of a rank between the ranks of a group of n neighbours; 0: not stated. */
 double gw_machine_link(const gw_machine_spec *m, int64_t n);
@@ -95,9 +98,6 @@ double gw_machine_product_seconds(const gw_machine_spec *m, gw_dtype t, double r
  * tiers: algorithm, topology, hierarchy, and the share of a link that other groups of the same axes
  * use at the same time. 0: one rank, or no link is stated. */
 double gw_machine_coll_seconds(const gw_machine_spec *m, const gw_coll *c, const gw_mesh *mesh);
-/* The same with what decided, as text for people ("ring, nvlink"); `why` may be NULL. */
-double gw_machine_coll_choice(const gw_machine_spec *m, const gw_coll *c, const gw_mesh *mesh,
-                              char why[64]);
 /* Of bringing the tokens of op o (experts_ep or its gradient) to the ranks of their experts, or
  * back: `axes` and `size` are of the ranks that hold the experts. A token travels once to each node
  * and rank that it has an expert on. 0: one rank, or no link is stated. */

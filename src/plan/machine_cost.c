@@ -33,14 +33,11 @@
 #include <string.h>
 
 #include "base/compiler.h"  /* GW_COUNT */
+#include "base/str.h"       /* gw_str_starts */
 #include "ops/hooks.h"      /* gw_cost_elems, gw_cost_dim */
 #include "plan/calibrate.h" /* gw_timings_op_seconds */
 #include "plan/machine_impl.h"
 #include "run/exec_copy.h" /* gw_op_is_copy */
-
-static bool begins(const char *name, const char *with) {
-    return strncmp(name, with, strlen(with)) == 0;
-}
 
 static bool any_of(const char *name, const char *const *list, size_t n) {
     for (size_t i = 0; i < n; i++)
@@ -92,11 +89,7 @@ double gw_machine_product_seconds(const gw_machine_spec *m, gw_dtype t, double r
     return best;
 }
 
-/* A product of the program, as this rank has it. */
-typedef struct product {
-    double rows, cols, k;
-    gw_dtype t;
-} product;
+typedef gw_machine_product product;
 
 /* Local elements of the dimensions of `a` that `b` has too, or has not. */
 static double extent(const gw_graph *g, gw_vid a, gw_vid b, bool shared, int64_t rank) {
@@ -109,9 +102,9 @@ static double extent(const gw_graph *g, gw_vid a, gw_vid b, bool shared, int64_t
 }
 
 /* Eight-bit products take values and scales by turns. */
-static int second_operand(const char *name) { return begins(name, "fp8") ? 2 : 1; }
+static int second_operand(const char *name) { return gw_str_starts(name, "fp8") ? 2 : 1; }
 
-static product product_of(const gw_graph *g, const gw_op *o, int64_t rank) {
+gw_machine_product gw_machine_product_of(const gw_graph *g, const gw_op *o, int64_t rank) {
     gw_vid a = gw_op_in(g, o, 0), b = gw_op_in(g, o, second_operand(gw_op_def(g, o)->name));
     return (product){.rows = extent(g, a, b, false, rank),
                      .cols = extent(g, b, a, false, rank),
@@ -140,7 +133,7 @@ static const gw_op *summed_by(const gw_graph *g, const gw_op *o) {
     return NULL;
 }
 
-/* Is input k of x made by a product of the kind of o? */
+/* Is input k of x made by a product? */
 static bool sums_product(const gw_graph *g, const gw_op *x, int k) {
     gw_vid v = gw_op_in(g, x, k);
     gw_oid def = v == GW_NONE ? GW_NONE : g->values.items[v].def;
@@ -158,7 +151,7 @@ static void join(const gw_graph *g, const gw_op *o, int64_t rank, product *p) {
         if (x == o || x->code != o->code || x->phase != o->phase || x->rate != o->rate) continue;
         bool left = gw_op_in(g, x, 0) == a;
         if (!left && !(weights && gw_op_in(g, x, second) == b)) continue;
-        product q = product_of(g, x, rank);
+        product q = gw_machine_product_of(g, x, rank);
         if (q.k < p->k || q.k > p->k) continue;
         if (left)
             p->cols += q.cols;
@@ -168,7 +161,8 @@ static void join(const gw_graph *g, const gw_op *o, int64_t rank, product *p) {
     const gw_op *sum = weights ? NULL : summed_by(g, o);
     for (int k = 0; sum && k < (int)sum->nin; k++) {
         if (!sums_product(g, sum, k) || gw_op_in(g, sum, k) == gw_op_out(g, o, 0)) continue;
-        product q = product_of(g, &g->ops.items[g->values.items[gw_op_in(g, sum, k)].def], rank);
+        product q =
+            gw_machine_product_of(g, &g->ops.items[g->values.items[gw_op_in(g, sum, k)].def], rank);
         if (q.rows <= p->rows && q.rows >= p->rows && q.cols <= p->cols && q.cols >= p->cols)
             p->k += q.k;
     }
@@ -176,7 +170,7 @@ static void join(const gw_graph *g, const gw_op *o, int64_t rank, product *p) {
 
 static double product_op(const gw_machine_spec *m, const gw_graph *g, const gw_op *o, int64_t rank,
                          double bytes) {
-    product own = product_of(g, o, rank), all = own;
+    product own = gw_machine_product_of(g, o, rank), all = own;
     join(g, o, rank, &all);
     double work = all.rows * all.cols * all.k;
     if (work <= 0) return 0;
@@ -212,15 +206,15 @@ static double attention_op(const gw_machine_spec *m, const gw_graph *g, const gw
 static double head_op(const gw_machine_spec *m, const gw_graph *g, const gw_op *o, const gw_cost *c,
                       int64_t rank) {
     const char *name = gw_op_def(g, o)->name;
-    product p = product_of(g, o, rank);
+    product p = gw_machine_product_of(g, o, rank);
     double one = 2 * p.rows * p.cols * p.k, products = one > 0 ? c->flops / one : 0;
     if (strcmp(name, "head_part_grad") == 0) products -= 1;
     bool whole = strcmp(name, "head_grad") == 0;
     double logits = p.rows * p.cols * m->model->logit_bytes * (whole ? 1 : 0.5);
-    if (products <= 0) return pass_seconds(m, c->bytes_read + c->bytes_written);
-    return products *
-               (gw_machine_product_seconds(m, p.t, p.rows, p.cols, p.k, 1) + m->model->launch_s) +
-           pass_seconds(m, logits);
+    double bytes = pass_seconds(m, c->bytes_read + c->bytes_written);
+    if (products <= 0) return bytes;
+    double each = gw_machine_product_seconds(m, p.t, p.rows, p.cols, p.k, 1) + m->model->launch_s;
+    return fmax(products * each + pass_seconds(m, logits), bytes);
 }
 
 /* Does the layer of o multiply in eight bits? The rewrite that makes it so leaves experts alone,
@@ -231,7 +225,7 @@ static bool among_eight_bits(const gw_graph *g, const gw_op *o) {
     const gw_op *from = o - first > LAYER ? o - LAYER : first;
     const gw_op *to = end - o > LAYER ? o + LAYER : end;
     for (const gw_op *x = from; x < to; x++)
-        if (begins(gw_op_def(g, x)->name, "fp8_matmul")) return true;
+        if (gw_str_starts(gw_op_def(g, x)->name, "fp8_matmul")) return true;
     return false;
 }
 
@@ -299,25 +293,25 @@ static double alone(const gw_machine_spec *m, const gw_graph *g, const gw_op *o,
     if (gw_op_is_copy(g, o)) return m->host_bytes_per_s > 0 ? bytes / 2 / m->host_bytes_per_s : 0;
     gw_vid in = o->nin ? gw_op_in(g, o, 0) : GW_NONE;
     gw_dtype t = in == GW_NONE ? GW_F32 : (gw_dtype)gw_type_of(g, in)->dtype;
-    if (!m->model || m->mfu > 0) return roofline(m, begins(name, "fp8_matmul") ? t : GW_BF16, &c);
+    if (!m->model || m->mfu > 0)
+        return roofline(m, gw_str_starts(name, "fp8_matmul") ? t : GW_BF16, &c);
     if (is_free(g, o)) return 0;
     if (is_product(g, o)) return product_op(m, g, o, rank, bytes);
-    if (begins(name, "attention")) return attention_op(m, g, o, &c);
-    if (begins(name, "experts")) return experts_op(m, g, o, &c, rank);
-    if (begins(name, "head")) {
+    if (gw_str_starts(name, "attention")) return attention_op(m, g, o, &c);
+    if (gw_str_starts(name, "experts")) return experts_op(m, g, o, &c, rank);
+    if (gw_str_starts(name, "head")) {
         bool products =
             c.flops > 0 && strcmp(name, "head_merge") != 0 && strcmp(name, "head_loss") != 0;
         if (products) return head_op(m, g, o, &c, rank);
     }
-    if (begins(name, "conv2d")) {
+    if (gw_str_starts(name, "conv2d")) {
         double peak = gw_machine_flops(m, t) * m->model->product_efficiency;
         return fmax(peak > 0 ? c.flops / peak : 0, pass_seconds(m, bytes)) + m->model->launch_s;
     }
     return pass_seconds(m, bytes) + m->model->launch_s;
 }
 
-/* Expected largest of n standard normals (Cramer's first terms, good to a tenth from 8 on). */
-static double largest_of(double n) {
+double gw_machine_largest(double n) {
     if (n < 2) return 0;
     double l = sqrt(2 * log(n));
     return fmax(0, l - (log(log(n)) + log(4 * M_PI)) / (2 * l));
@@ -327,8 +321,7 @@ double gw_machine_op_seconds(const gw_machine_spec *m, const gw_graph *g, const 
                              int64_t rank) {
     double s = alone(m, g, o, rank);
     if (!m->model || m->timings || m->mfu > 0 || gw_op_is_copy(g, o)) return s;
-    double ranks = (double)gw_mesh_size(&g->mesh, (1u << g->mesh.naxes) - 1);
-    return s * (1 + m->model->spread * largest_of(ranks));
+    return s * (1 + m->model->spread * gw_machine_largest((double)gw_mesh_ranks(&g->mesh)));
 }
 
 double gw_machine_ready(const gw_machine_spec *m, gw_coll_kind kind, gw_stream stream) {

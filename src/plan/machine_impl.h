@@ -60,6 +60,16 @@ typedef struct gw_machine_group {
 bool gw_machine_group_of(const gw_machine_spec *m, const gw_mesh *mesh, uint32_t axes, int64_t size,
                          gw_machine_group *out);
 
+/* A product of a program, as `rank` has it: local extents. */
+typedef struct gw_machine_product {
+    double rows, cols, k;
+    gw_dtype t;
+} gw_machine_product;
+gw_machine_product gw_machine_product_of(const gw_graph *g, const gw_op *o, int64_t rank);
+
+/* Expected largest of n standard normals (Cramer's first terms, good to a tenth from 8 on). */
+double gw_machine_largest(double n);
+
 /* Of op o (experts, experts_ep or a gradient): how many tokens come to ranks, each counted once a
  * rank, as a part of the rows that their experts see. */
 double gw_machine_rows_part(const gw_graph *g, const gw_op *o);

@@ -74,22 +74,28 @@ static choice choice_of(const gw_graph *g, gw_vid ids, double experts) {
     return c;
 }
 
+static bool is_backward(const gw_graph *g, const gw_op *o) {
+    return strstr(gw_op_def(g, o)->name, "grad") != NULL;
+}
+
+/* Input `k` (GW_EX_..) of experts or their gradient, which reads its result's gradient first. */
+static gw_vid input(const gw_graph *g, const gw_op *o, int k) {
+    return gw_op_in(g, o, k + is_backward(g, o));
+}
+
 /* The same as a part of the rows that the experts see. */
 double gw_machine_rows_part(const gw_graph *g, const gw_op *o) {
-    int x = strstr(gw_op_def(g, o)->name, "grad") ? 1 : 0;
-    const gw_type *w = gw_type_of(g, gw_op_in(g, o, x + GW_EX_GATE));
+    const gw_type *w = gw_type_of(g, input(g, o, GW_EX_GATE));
     double experts = (double)w->dims[0].size, here = (double)gw_type_local_dim(w, 0, &g->mesh, 0);
-    choice c = choice_of(g, gw_op_in(g, o, x + GW_EX_IDS), experts);
+    choice c = choice_of(g, input(g, o, GW_EX_IDS), experts);
     return here > 0 && c.top > 0 ? touched(&c, experts / here) / c.top : 1;
 }
 
 /* On a machine that was measured: what the program sends, which brings x again in backward. */
 static double measured(const gw_machine_spec *m, const gw_graph *g, const gw_op *o, uint32_t axes,
                        int64_t size) {
-    bool back = strstr(gw_op_def(g, o)->name, "grad") != NULL;
-    int x = back ? 1 : 0;
-    const gw_type *ids = gw_type_of(g, gw_op_in(g, o, x + GW_EX_IDS));
-    const gw_type *rows = gw_type_of(g, gw_op_in(g, o, x + GW_EX_X));
+    const gw_type *ids = gw_type_of(g, input(g, o, GW_EX_IDS));
+    const gw_type *rows = gw_type_of(g, input(g, o, GW_EX_X));
     gw_coll_part part = {.elems = gw_type_local_bytes(rows, &g->mesh, 0) * ids->dims[2].size};
     gw_coll c = {.kind = GW_COLL_ALL_TO_ALL,
                  .dtype = GW_U8,
@@ -98,18 +104,17 @@ static double measured(const gw_machine_spec *m, const gw_graph *g, const gw_op 
                  .nparts = 1,
                  .parts = &part,
                  .algorithm = "pairwise"};
-    return gw_machine_coll_seconds(m, &c, &g->mesh) * (back ? 1.5 : 1);
+    return gw_machine_coll_seconds(m, &c, &g->mesh) * (is_backward(g, o) ? 1.5 : 1);
 }
 
 double gw_machine_rows_seconds(const gw_machine_spec *m, const gw_graph *g, const gw_op *o,
                                uint32_t axes, int64_t size) {
-    int x = strstr(gw_op_def(g, o)->name, "grad") ? 1 : 0;
-    gw_vid ids = gw_op_in(g, o, x + GW_EX_IDS), rows = gw_op_in(g, o, x + GW_EX_X);
+    gw_vid ids = input(g, o, GW_EX_IDS), rows = input(g, o, GW_EX_X);
     gw_machine_group t;
     if (size < 2) return 0;
     if (m->timings) return measured(m, g, o, axes, size);
     if (!gw_machine_group_of(m, &g->mesh, axes, size, &t)) return 0;
-    const gw_type *weights = gw_type_of(g, gw_op_in(g, o, x + GW_EX_GATE));
+    const gw_type *weights = gw_type_of(g, input(g, o, GW_EX_GATE));
     choice c = choice_of(g, ids, (double)weights->dims[0].size);
     double bytes = (double)gw_type_local_bytes(gw_type_of(g, rows), &g->mesh, 0);
     double longest = 0, hops = 0, below = 1;

@@ -21,7 +21,6 @@
 // All-to-all: to each tier what goes to the ranks that only it reaches; the slowest tier decides.
 // Between two ranks of a tier whose links are pairwise no more passes than their pair has.
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/compiler.h"  /* GW_COUNT */
@@ -150,28 +149,17 @@ static double in_network(const group *g, double bytes) {
     return s + 2 * (hops + (outer.n - 1) / outer.n * bytes / n / across);
 }
 
-typedef struct choice {
-    double seconds;
-    const char *name;
-} choice;
-
-static void offer(choice *c, double seconds, const char *name) {
-    if (seconds < c->seconds) *c = (choice){seconds, name};
-}
-
-static choice reduce_or_gather(const group *g, double bytes, bool all_reduce) {
-    choice c = {HUGE_VAL, ""};
-    double passes = all_reduce ? 2 : 1;
+static double reduce_or_gather(const group *g, double bytes, bool all_reduce) {
+    double s = HUGE_VAL, passes = all_reduce ? 2 : 1;
     for (size_t i = 0; i < GW_COUNT(protocols); i++) {
-        offer(&c, ring(g, bytes, passes, &protocols[i]), "ring");
-        offer(&c, levels(g, bytes, passes, &protocols[i]), "two levels");
-        if (all_reduce) offer(&c, tree(g, bytes, &protocols[i]), "tree");
+        s = fmin(s, ring(g, bytes, passes, &protocols[i]));
+        s = fmin(s, levels(g, bytes, passes, &protocols[i]));
+        if (all_reduce) s = fmin(s, tree(g, bytes, &protocols[i]));
     }
-    if (all_reduce && g->in_network) offer(&c, in_network(g, bytes), "in the switches");
-    return c;
+    return all_reduce && g->in_network ? fmin(s, in_network(g, bytes)) : s;
 }
 
-static choice all_to_all(const group *g, double bytes) {
+static double all_to_all(const group *g, double bytes) {
     double longest = 0, messages = 0;
     for (int t = 0; t < g->tiers; t++) {
         double others = g->held[t] - below(g, t);
@@ -179,16 +167,16 @@ static choice all_to_all(const group *g, double bytes) {
         longest = fmax(longest, others / g->n * bytes / g->rate[t]);
         messages += others * g->hop[t] * 0.05; /* they are under way together */
     }
-    return (choice){g->base + g->hop[g->tiers - 1] + messages + longest, "pairs"};
+    return g->base + g->hop[g->tiers - 1] + messages + longest;
 }
 
-static choice one_way(const group *g, double bytes, double hops) {
+static double one_way(const group *g, double bytes, double hops) {
     int t = g->tiers - 1;
     double s = HUGE_VAL;
     for (size_t i = 0; i < GW_COUNT(protocols); i++)
         s = fmin(s, g->base + hops * g->hop[t] * protocols[i].hop +
                         bytes / (g->rate[t] * protocols[i].rate));
-    return (choice){s, "chain"};
+    return s;
 }
 
 /* What travels instead of a value of the collective's dtype. */
@@ -205,32 +193,21 @@ static double wire_part(const gw_coll *c) {
     return 1;
 }
 
-double gw_machine_coll_choice(const gw_machine_spec *m, const gw_coll *c, const gw_mesh *mesh,
-                              char why[64]) {
+double gw_machine_coll_seconds(const gw_machine_spec *m, const gw_coll *c, const gw_mesh *mesh) {
     group g;
-    choice x = {0, "nothing"};
     double bytes = (double)gw_coll_bytes(c) * wire_part(c);
-    if (m->timings) {
-        if (why) snprintf(why, 64, "%s, measured", c->algorithm ? c->algorithm : "by rule");
-        return gw_timings_coll_seconds(m->timings, c, (int)gw_mesh_ranks(mesh));
-    }
-    if (why) snprintf(why, 64, "no link is stated");
+    if (m->timings) return gw_timings_coll_seconds(m->timings, c, (int)gw_mesh_ranks(mesh));
     if (c->size < 2 || !gw_machine_group_of(m, mesh, c->axes, c->size, &g)) return 0;
     switch (c->kind) {
-    case GW_COLL_ALL_REDUCE: x = reduce_or_gather(&g, bytes, true); break;
+    case GW_COLL_ALL_REDUCE: return reduce_or_gather(&g, bytes, true);
     case GW_COLL_REDUCE_SCATTER:
-    case GW_COLL_ALL_GATHER: x = reduce_or_gather(&g, bytes, false); break;
-    case GW_COLL_BROADCAST: x = one_way(&g, bytes, ceil(log2(g.n))); break;
-    case GW_COLL_ALL_TO_ALL: x = all_to_all(&g, bytes); break;
-    case GW_COLL_SHIFT: x = one_way(&g, bytes, 1); break;
+    case GW_COLL_ALL_GATHER: return reduce_or_gather(&g, bytes, false);
+    case GW_COLL_BROADCAST: return one_way(&g, bytes, ceil(log2(g.n)));
+    case GW_COLL_ALL_TO_ALL: return all_to_all(&g, bytes);
+    case GW_COLL_SHIFT: return one_way(&g, bytes, 1);
     case GW_COLL_KIND_COUNT: break;
     }
-    if (why) snprintf(why, 64, "%s, %s", x.name, m->tiers[g.tiers - 1].name);
-    return x.seconds;
-}
-
-double gw_machine_coll_seconds(const gw_machine_spec *m, const gw_coll *c, const gw_mesh *mesh) {
-    return gw_machine_coll_choice(m, c, mesh, NULL);
+    return 0;
 }
 
 int gw_machine_tier(const gw_machine_spec *m, const gw_mesh *mesh, uint32_t axes) {
@@ -246,5 +223,5 @@ double gw_machine_send_seconds(const gw_machine_spec *m, const gw_mesh *mesh, in
     if (m->timings && pp)
         return gw_timings_send_seconds(m->timings, bytes, (int)gw_mesh_ranks(mesh));
     if (!pp || !gw_machine_group_of(m, mesh, pp, gw_mesh_size(mesh, pp), &g)) return 0;
-    return one_way(&g, (double)bytes, 1).seconds;
+    return one_way(&g, (double)bytes, 1);
 }

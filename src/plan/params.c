@@ -70,18 +70,10 @@ static int64_t home_of(const gw_graph *g, gw_vid v, int64_t *bytes) {
     return t->flat ? gw_mesh_size(&g->mesh, t->flat_axes) : 1;
 }
 
-/* Sub-axes over which the tensor is cut by its dimensions. */
-static uint32_t cut_of(const gw_type *t) {
-    uint32_t axes = 0;
-    for (int d = 0; d < t->ndim; d++)
-        for (int k = 0; k < t->dims[d].naxes; k++) axes |= 1u << t->dims[d].axes[k];
-    return axes;
-}
-
 static void add_param(gw_ledger_kind *k, const gw_graph *g, gw_vid leaf, const weight_copy *copy) {
     bool master = g->values.items[leaf].cause == GW_CAUSE_OPTIMIZER;
     k->params = gw_type_elems(gw_type_of(g, leaf));
-    k->axes = cut_of(gw_type_of(g, leaf));
+    k->axes = gw_type_cut_axes(gw_type_of(g, leaf));
     k->master = master ? elem_bytes(g, leaf) : 0;
     k->weights = master ? copy[leaf].bytes : elem_bytes(g, leaf);
     if (!master)

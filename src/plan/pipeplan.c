@@ -193,7 +193,18 @@ void gw_pipeplan_release(gw_pipeplan *p) {
 }
 
 double gw_pipeplan_period(const gw_pipeplan *p, bool deferred) {
-    return deferred ? p->times.longest_span : p->times.step;
+    if (!deferred) return p->times.step;
+    double period = p->times.longest_span;
+    int64_t held = 0;
+    for (int r = 0; r < p->n; r++) held += p->ranks[r].rank_params;
+    if (held == p->parameters) return period;
+    /* An embedding on the first and the last rank: the first, which begins the step, cannot begin
+     * the next one before both have the sum of its gradients. */
+    for (int r = 0; r < p->n; r += GW_MAX(p->n - 1, 1))
+        for (int64_t i = 0; i < p->schedule.lists[r].n; i++)
+            if (p->schedule.lists[r].items[i].act != GW_ACT_STEP)
+                period = fmax(period, p->times.spans[r][i].end);
+    return period;
 }
 
 void gw_pipeplan_timeline(const gw_pipeplan *p, gw_timeline *t, gw_arena *a) {

@@ -67,7 +67,7 @@ void gw_pipeplan_release(gw_pipeplan *p);
 
 /* How long a step takes when many follow each other: with a norm of all gradients no rank steps
  * before all are done; deferred, each begins the next step when it is done with this one, and the
- * longest span decides. */
+ * longest span decides, or the end of both ranks that hold a tied embedding. */
 double gw_pipeplan_period(const gw_pipeplan *p, bool deferred);
 /* What ranks do when; `a` as in gw_timeline_begin. */
 void gw_pipeplan_timeline(const gw_pipeplan *p, gw_timeline *t, gw_arena *a);

@@ -32,35 +32,6 @@ typedef struct kinds {
     gw_arena *mem;
 } kinds;
 
-const char *gw_roof_class_name(gw_roof_class c) {
-    static const char *const names[] = {"products", "attention", "memory", "optimizer"};
-    return names[c];
-}
-
-static gw_roof_class class_of(const char *op, gw_phase phase) {
-    static const char *const products[] = {"matmul", "fp8_matmul", "conv2d", "head", "experts"};
-    if (phase == GW_PHASE_O) return GW_ROOF_OPTIMIZER;
-    if (gw_str_starts(op, "attention")) return GW_ROOF_ATTENTION;
-    for (size_t i = 0; i < GW_COUNT(products); i++)
-        if (gw_str_starts(op, products[i])) return GW_ROOF_PRODUCTS;
-    return GW_ROOF_MEMORY;
-}
-
-/* One rank of pp coordinate `at`: cut sizes may differ from rank to rank. */
-static int64_t rank_of(const gw_mesh *m, int64_t at) {
-    uint32_t pp = gw_mesh_group(m, "pp");
-    int64_t rank = 0, stride = 1;
-    for (int i = m->naxes - 1; i >= 0; i--) {
-        int64_t size = m->axes[i].size;
-        if (pp >> i & 1u) {
-            rank += stride * (at % size);
-            at /= size;
-        }
-        stride *= size;
-    }
-    return rank;
-}
-
 static gw_roof_point *point_of(kinds *k, const gw_graph *g, const gw_op *o) {
     const char *op = gw_op_def(g, o)->name, *scope = gw_graph_str(g, o->scope);
     int layer = gw_scope_layer(scope);
@@ -75,7 +46,7 @@ static gw_roof_point *point_of(kinds *k, const gw_graph *g, const gw_op *o) {
         gw_roof_point p = {.op = op,
                            .scope = gw_arena_strdup(k->mem, scope),
                            .phase = (gw_phase)o->phase,
-                           .of = class_of(op, (gw_phase)o->phase),
+                           .of = gw_sim_class_of(g, o),
                            .dtype = t};
         at = (uint32_t)k->items.count;
         gw_smap_put(&k->index, gw_arena_strndup(k->mem, key, len), len, at);
@@ -84,13 +55,13 @@ static gw_roof_point *point_of(kinds *k, const gw_graph *g, const gw_op *o) {
     return &k->items.items[at];
 }
 
-static void add_program(kinds *k, const gw_machine_spec *m, const gw_graph *g, int64_t rank,
-                        double share) {
+/* `seconds` of each op as the simulator has them. */
+static void add_program(kinds *k, const gw_graph *g, const double *seconds, double share) {
     double micro = g->micro_batches > 0 ? (double)g->micro_batches : 1;
     for (int64_t i = 0; i < g->ops.count; i++) {
         const gw_op *o = &g->ops.items[i];
         if (gw_op_is_collective(g, o) || gw_op_is_channel(g, o) || gw_op_is_copy(g, o)) continue;
-        double s = gw_machine_op_seconds(m, g, o, rank);
+        double s = seconds[i];
         double runs = (o->rate == GW_RATE_STEP ? 1 : micro) * share;
         if (s <= 0) continue;
         gw_cost c = {0};
@@ -113,10 +84,10 @@ static int slowest_first(const void *a, const void *b) {
 }
 
 void gw_roofline_init(gw_roofline *r, const gw_simplan *p) {
-    *r = (gw_roofline){.machine = p->machine, .memory_bytes_per_s = p->machine->memory_bytes_per_s};
+    *r = (gw_roofline){.memory_bytes_per_s = p->machine->memory_bytes_per_s};
     kinds k = {.mem = &r->mem};
     for (int i = 0; i < p->n; i++)
-        add_program(&k, p->machine, p->programs[i], rank_of(&p->programs[i]->mesh, i), 1.0 / p->n);
+        add_program(&k, p->programs[i], p->sim.op_seconds[i], 1.0 / p->n);
     memcpy(r->peak, p->machine->peak, sizeof r->peak);
     r->points = gw_arena_new(&r->mem, gw_roof_point, POINTS);
     if (k.items.count > 0)
@@ -140,11 +111,17 @@ void gw_roofline_release(gw_roofline *r) {
     memset(r, 0, sizeof *r);
 }
 
+static const char *class_name(gw_sim_class c) {
+    static const char *const names[GW_SIM_CLASSES] = {"products", "attention", "memory",
+                                                      "optimizer"};
+    return names[c];
+}
+
 static json_t *point_json(const gw_roofline *r, const gw_roof_point *p) {
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "op", p->op,
                      "scope", p->scope, "phase", gw_phase_name(p->phase), "class",
-                     gw_roof_class_name(p->of), "dtype", gw_dtype_name(p->dtype), "runs", p->runs,
-                     "flops", p->flops, "bytes", p->bytes, "seconds", p->seconds, "intensity",
+                     class_name(p->of), "dtype", gw_dtype_name(p->dtype), "runs", p->runs, "flops",
+                     p->flops, "bytes", p->bytes, "seconds", p->seconds, "intensity",
                      p->flops / p->bytes, "flops_per_s", p->flops / p->seconds, "share",
                      p->seconds / r->seconds);
 }

@@ -13,27 +13,18 @@
 
 #include "plan/simplan.h" /* gw_simplan */
 
-typedef enum gw_roof_class {
-    GW_ROOF_PRODUCTS,
-    GW_ROOF_ATTENTION,
-    GW_ROOF_MEMORY,
-    GW_ROOF_OPTIMIZER,
-    GW_ROOF_CLASSES
-} gw_roof_class;
-
 /* All runs in a step of the ops of one kind in one place of a layer, of a mean rank of the
  * pipeline. */
 typedef struct gw_roof_point {
     const char *op;    /* "matmul" */
     const char *scope; /* without the layer: "attn/q" */
     gw_phase phase;
-    gw_roof_class of;
+    gw_sim_class of;
     gw_dtype dtype; /* of the first operand */
     double runs, flops, bytes, seconds;
 } gw_roof_point;
 
 typedef struct gw_roofline {
-    const gw_machine_spec *machine;
     gw_roof_point *points; /* most seconds first; each takes time and computes */
     int n;
     double seconds;  /* of all ops */
@@ -48,8 +39,6 @@ typedef struct gw_roofline {
  * faults. At most 64 points. */
 void gw_roofline_init(gw_roofline *r, const gw_simplan *p);
 void gw_roofline_release(gw_roofline *r);
-/* "products", "attention", "memory", "optimizer" */
-const char *gw_roof_class_name(gw_roof_class c);
 /* A new reference; keys: docs/reports.md. */
 json_t *gw_roofline_json(const gw_roofline *r);
 

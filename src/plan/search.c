@@ -373,8 +373,7 @@ static void put_in_order(run *r, const int64_t *some, int64_t n) {
         gw_vec_push(&r->order, p);
     }
     if (r->order.count > 0)
-        if (r->order.count > 0)
-            qsort(r->order.items, (size_t)r->order.count, sizeof(place), compare_places);
+        qsort(r->order.items, (size_t)r->order.count, sizeof(place), compare_places);
     r->sorted_at = r->s->counts.evaluated;
 }
 

@@ -85,7 +85,7 @@ typedef struct gw_search_facts {
     double hidden_bytes;                   /* of a token between two layers */
     int64_t memory_bytes;                  /* of a chip */
     double peak_s;                         /* chips x seconds of a step at peak; 0: not known */
-    double dollars_per_hour;               /* of a chip; 0: not known */
+    bool images;                           /* what is counted as tokens is images */
 } gw_search_facts;
 
 enum { GW_SEARCH_WHY = 240, GW_SEARCH_PART_ROOM = 16 };
@@ -183,8 +183,11 @@ void gw_search_run(gw_search *s, const gw_search_input *in);
 void gw_search_release(gw_search *s);
 
 /* ---- levers (search_space.c) ---- */
-const char *gw_search_lever_name(gw_search_lever l); /* "micro-batch" */
-const char *gw_search_lever_key(gw_search_lever l);  /* "train.micro_batch" */
+const char *gw_search_lever_name(gw_search_lever l);         /* "micro-batch" */
+const char *gw_search_lever_key(gw_search_lever l);          /* "train.micro_batch" */
+const char *gw_search_objective_name(gw_search_objective o); /* "time" */
+/* Value of the lever schedule that is called `name`; -1: there is none. */
+int32_t gw_search_schedule(const char *name);
 /* A value as it is written: "8", "interleaved", "full". */
 const char *gw_search_value_name(gw_search_lever l, int32_t value, char buf[24]);
 /* "tp 8, pp 4 (interleaved, 5 stages a rank), dp 2, zero 1, micro-batch 1 x 64": what is not 1. */
@@ -230,7 +233,6 @@ int64_t gw_search_find(const gw_search *s, const gw_search_layout *l);
 /* One change of the best layout. */
 typedef struct gw_search_near {
     gw_search_layout layout;
-    gw_search_lever lever;
     int64_t candidate; /* -1: not in the list; `why` says why not */
     char change[64];   /* "tp 4 -> 8" */
     char why[GW_SEARCH_WHY];

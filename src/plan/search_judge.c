@@ -17,25 +17,20 @@
 #define BYTES(x)   gw_fmt_bytes((char[32]){0}, (x))
 #define SECONDS(x) gw_fmt_seconds((char[32]){0}, (x))
 
-static int schedule_named(const char *name) {
-    for (int i = 0; gw_sched_kind_at(i); i++)
-        if (gw_str_eq(gw_sched_kind_at(i)->name, name)) return i;
-    return 0;
-}
-
 /* Levers that hang on the one that was turned. */
 static void follow(gw_search_layout *l, gw_search_lever turned) {
     int32_t *at = l->at;
     const gw_sched_kind *k = gw_sched_kind_at(at[GW_SEARCH_SCHEDULE]);
     if (at[GW_SEARCH_PP] == 1) {
-        at[GW_SEARCH_SCHEDULE] = schedule_named("1f1b");
+        at[GW_SEARCH_SCHEDULE] = gw_search_schedule("1f1b");
         at[GW_SEARCH_VIRTUAL] = 1;
     } else if (turned == GW_SEARCH_SCHEDULE) {
         bool several = gw_str_eq(k->name, "interleaved");
         if (!several) at[GW_SEARCH_VIRTUAL] = GW_MAX(1, k->made_for);
         if (several && at[GW_SEARCH_VIRTUAL] < 2) at[GW_SEARCH_VIRTUAL] = 2;
     } else if (turned == GW_SEARCH_VIRTUAL) {
-        at[GW_SEARCH_SCHEDULE] = schedule_named(at[GW_SEARCH_VIRTUAL] > 1 ? "interleaved" : "1f1b");
+        at[GW_SEARCH_SCHEDULE] =
+            gw_search_schedule(at[GW_SEARCH_VIRTUAL] > 1 ? "interleaved" : "1f1b");
     }
     if (turned == GW_SEARCH_ZERO && at[GW_SEARCH_ZERO] < 3 &&
         at[GW_SEARCH_OFFLOAD] == GW_SEARCH_ALL)
@@ -77,9 +72,13 @@ static void add(const gw_search *s, gw_search_near *out, int *count, gw_search_l
     char a[24], b[24];
     if (*count == GW_SEARCH_NEAR || value == best->at[x]) return;
     gw_search_near *n = &out[*count];
-    *n = (gw_search_near){.layout = *best, .lever = x};
+    *n = (gw_search_near){.layout = *best};
     n->layout.at[x] = value;
     follow(&n->layout, x);
+    /* Over one rank ZeRO only stands for what is offloaded. */
+    if (x == GW_SEARCH_OFFLOAD && value != GW_SEARCH_ALL && !s->in.space.is_fixed[GW_SEARCH_ZERO] &&
+        best->dp * best->at[GW_SEARCH_CP] == 1)
+        n->layout.at[GW_SEARCH_ZERO] = 0;
     snprintf(n->change, sizeof n->change, "%s %s -> %s", gw_search_lever_name(x),
              gw_search_value_name(x, best->at[x], a), gw_search_value_name(x, value, b));
     (void)gw_search_complete(&s->in.space, &n->layout);
@@ -159,11 +158,26 @@ static void compare_parts(const gw_search_outcome *best, const gw_search_outcome
     gw_str_release(&s);
 }
 
+/* Bytes are what the objective compares, then time. */
+static void compare_bytes(const gw_search_outcome *best, const gw_search_outcome *o, char *out,
+                          size_t room) {
+    int64_t more = o->total_bytes - best->total_bytes;
+    if (more == 0 && o->step_s > best->step_s)
+        snprintf(out, room, "as large, and longer by %s", SECONDS(o->step_s - best->step_s));
+    else if (more == 0)
+        snprintf(out, room, "as large");
+    else
+        snprintf(out, room, "%s by %s a rank", more > 0 ? "larger" : "smaller",
+                 BYTES(more > 0 ? more : -more));
+}
+
 static void explain_outcome(const gw_search *s, const gw_search_outcome *o, gw_search_near *n) {
     const gw_search_outcome *best = &s->outcomes.items[s->candidates.items[s->best].outcome];
     int64_t room = s->in.facts.memory_bytes;
     if (o->verdict != GW_SEARCH_RUNS) {
         snprintf(n->why, sizeof n->why, "refused: %.220s", o->why);
+    } else if (s->in.objective == GW_SEARCH_MEMORY) {
+        compare_bytes(best, o, n->why, sizeof n->why);
     } else if (!gw_search_fits(&s->in, o)) {
         snprintf(n->why, sizeof n->why, "does not fit: short by %s", BYTES(o->total_bytes - room));
     } else if (s->in.machine) {
@@ -184,10 +198,13 @@ void gw_search_explain(const gw_search *s, gw_search_near *n) {
         explain_outcome(s, &s->outcomes.items[c->outcome], n);
         return;
     }
-    if (s->in.facts.memory_bytes > 0 && c->bound_bytes > s->in.facts.memory_bytes)
+    if (s->in.objective == GW_SEARCH_MEMORY && c->bound_bytes >= best->total_bytes)
+        snprintf(n->why, sizeof n->why, "larger: no less than %s, by its bound",
+                 BYTES(c->bound_bytes));
+    else if (s->in.facts.memory_bytes > 0 && c->bound_bytes > s->in.facts.memory_bytes)
         snprintf(n->why, sizeof n->why, "does not fit: short by at least %s",
                  BYTES(c->bound_bytes - s->in.facts.memory_bytes));
-    else if (s->in.machine && c->bound_s >= best->step_s)
+    else if (s->in.objective != GW_SEARCH_MEMORY && s->in.machine && c->bound_s >= best->step_s)
         snprintf(n->why, sizeof n->why, "longer: no less than %s, by its bound",
                  SECONDS(c->bound_s));
     else if (!c->known)

@@ -19,15 +19,6 @@ static const gw_search_outcome *outcome_of(const gw_search *s, int64_t at) {
     return &s->outcomes.items[s->candidates.items[at].outcome];
 }
 
-static const char *objective_name(gw_search_objective o) {
-    switch (o) {
-    case GW_SEARCH_TIME: return "time";
-    case GW_SEARCH_COST: return "cost";
-    case GW_SEARCH_MEMORY: return "memory";
-    }
-    return "";
-}
-
 /* A score in its unit. */
 static void score_text(const gw_search *s, double score, char out[48]) {
     char b[32];
@@ -224,6 +215,7 @@ static void print_levers(const gw_search *s, FILE *out) {
 static void print_best(const gw_search *s, FILE *out) {
     const gw_search_layout *l = &s->candidates.items[s->best].layout;
     const gw_search_outcome *o = outcome_of(s, s->best);
+    const char *items = s->in.facts.images ? "images" : "tokens";
     gw_str d = {0};
     gw_search_describe(l, &d);
     fprintf(out, "\nbest\n  %s\n  ", gw_str_c(&d));
@@ -231,11 +223,12 @@ static void print_best(const gw_search *s, FILE *out) {
     if (s->in.machine) fprintf(out, "step %s, ", SECONDS(o->step_s));
     if (o->mfu > 0) fprintf(out, "MFU %.1f %% (causal), ", o->mfu * 100);
     if (o->tokens_per_s_chip > 0)
-        fprintf(out, "%s tokens a second and chip, ", COUNT((int64_t)(o->tokens_per_s_chip + 0.5)));
+        fprintf(out, "%s %s a second and chip, ", COUNT((int64_t)(o->tokens_per_s_chip + 0.5)),
+                items);
     fprintf(out, "%s a rank", BYTES(o->total_bytes));
     if (s->in.facts.memory_bytes > 0) fprintf(out, " of %s", BYTES(s->in.facts.memory_bytes));
     if (o->dollars_per_billion_tokens > 0)
-        fprintf(out, ", $%.0f a billion tokens", o->dollars_per_billion_tokens);
+        fprintf(out, ", $%.0f a billion %s", o->dollars_per_billion_tokens, items);
     fputc('\n', out);
     if (!gw_search_fits(&s->in, o))
         fprintf(out, "  does not fit: short by %s\n",
@@ -261,8 +254,8 @@ static void print_none(const gw_search *s, FILE *out) {
 }
 
 void gw_search_print(const gw_search *s, FILE *out) {
-    fprintf(out, "  objective: %s; global batch %s sequences\n", objective_name(s->in.objective),
-            COUNT(s->in.space.global_batch));
+    fprintf(out, "  objective: %s; global batch %s sequences\n",
+            gw_search_objective_name(s->in.objective), COUNT(s->in.space.global_batch));
     print_ranges(s, out);
     print_counts(s, out);
     if (s->best < 0) {
@@ -345,10 +338,10 @@ static json_t *counts_json(const gw_search *s) {
 }
 
 json_t *gw_search_json(const gw_search *s) {
-    json_t *j = json_pack("{s:s, s:I, s:I, s:b, s:o}", "objective", objective_name(s->in.objective),
-                          "global_batch", (json_int_t)s->in.space.global_batch, "memory_bytes",
-                          (json_int_t)s->in.facts.memory_bytes, "exact", s->exact, "counts",
-                          counts_json(s));
+    json_t *j = json_pack(
+        "{s:s, s:I, s:I, s:b, s:o}", "objective", gw_search_objective_name(s->in.objective),
+        "global_batch", (json_int_t)s->in.space.global_batch, "memory_bytes",
+        (json_int_t)s->in.facts.memory_bytes, "exact", s->exact, "counts", counts_json(s));
     json_object_set_new(j, "floor",
                         isfinite(s->floor_score) ? json_real(s->floor_score) : json_null());
     json_object_set_new(j, "best", s->best < 0 ? json_null() : candidate_json(s, s->best));

@@ -35,6 +35,15 @@ const char *gw_search_lever_name(gw_search_lever l) { return levers[l].name; }
 
 const char *gw_search_lever_key(gw_search_lever l) { return levers[l].key; }
 
+const char *gw_search_objective_name(gw_search_objective o) {
+    switch (o) {
+    case GW_SEARCH_TIME: return "time";
+    case GW_SEARCH_COST: return "cost";
+    case GW_SEARCH_MEMORY: return "memory";
+    }
+    return "";
+}
+
 const char *gw_search_value_name(gw_search_lever l, int32_t value, char buf[24]) {
     static const char *const policies[] = {"none", "selective", "full", "budget"};
     static const char *const offloads[] = {"nothing", "moments", "moments, master", "all states"};
@@ -146,11 +155,13 @@ int gw_search_values(const gw_search_space *s, gw_search_lever l, int64_t world,
 
 /* ---- points ---- */
 
-static int plain_schedule(void) {
+int32_t gw_search_schedule(const char *name) {
     for (int i = 0; gw_sched_kind_at(i); i++)
-        if (gw_str_eq(gw_sched_kind_at(i)->name, "1f1b")) return i;
-    return 0;
+        if (gw_str_eq(gw_sched_kind_at(i)->name, name)) return i;
+    return -1;
 }
+
+static int32_t plain_schedule(void) { return gw_search_schedule("1f1b"); }
 
 /* The one that stands for its equals. */
 static bool is_first_of_equals(const gw_search_space *s, const gw_search_layout *l) {

@@ -38,15 +38,6 @@ static gw_dtype product_of(const gw_graph *g) {
     return most;
 }
 
-/* As gw_machine_flops: what has no peak runs as the next that has one. */
-static gw_dtype peak_of(const gw_machine_spec *m, gw_dtype t) {
-    bool eight = t == GW_F8E4M3 || t == GW_F8E5M2;
-    if (m->peak[t] <= 0 && eight) t = GW_BF16;
-    if (m->peak[t] <= 0 && t == GW_BF16) t = GW_F16;
-    if (m->peak[t] <= 0 && t == GW_F16) t = GW_BF16;
-    return t;
-}
-
 static void add_mfu(gw_simplan *p, const char *name, const char *counts, double flops) {
     gw_simplan_mfu *m = &p->mfu[p->nmfu++];
     *m = (gw_simplan_mfu){.name = name, .counts = counts, .flops = flops};
@@ -61,7 +52,7 @@ static void read_mfu(gw_simplan *p, const gw_simplan_input *in) {
         full += in->ranks[r].flops.hardware_full_attention / in->n;
     }
     p->product = product_of(in->programs[0]);
-    p->peak_of = peak_of(p->machine, p->product);
+    p->peak_of = gw_machine_runs_as(p->machine, p->product);
     p->peak = p->machine->peak[p->peak_of];
     add_mfu(p, "causal", "model: 6 a matrix parameter and token, attention as masked", f->model);
     add_mfu(p, "full", "model: the same, attention over all keys", f->model_full_attention);

@@ -18,6 +18,11 @@ enum { SHORT_OPS = 12 };
 #define SECONDS(x) gw_fmt_seconds((char[32]){0}, (x))
 #define TEXT(...)  gw_arena_printf(&mem, __VA_ARGS__)
 
+/* What a step counts. */
+static const char *items(const gw_simplan *p) {
+    return p->ledger->model.family == GW_FAMILY_RESNET ? "images" : "tokens";
+}
+
 static void print_time(const gw_simplan *p, FILE *out) {
     const gw_machine_spec *m = p->machine;
     const char *name = *m->name ? m->name : "the machine stated";
@@ -26,8 +31,8 @@ static void print_time(const gw_simplan *p, FILE *out) {
         fprintf(out, " (asked for: %s)", m->asked);
     fprintf(out, ", %s chip%s%s%s\n", COUNT(p->ranks), p->ranks == 1 ? "" : "s",
             *p->layout ? ": " : "", p->layout);
-    fprintf(out, "  step %s: %stokens/s, %stokens/s a chip\n", SECONDS(p->sim.step_s),
-            SI(p->tokens_per_s), SI(p->tokens_per_s_chip));
+    fprintf(out, "  step %s: %s%s/s, %s%s/s a chip\n", SECONDS(p->sim.step_s), SI(p->tokens_per_s),
+            items(p), SI(p->tokens_per_s_chip), items(p));
     if (p->faults_text && p->unharmed_s > 0)
         fprintf(out, "  with %s; without %s: %+.1f %%\n", p->faults_text, SECONDS(p->unharmed_s),
                 100 * (p->sim.step_s / p->unharmed_s - 1));
@@ -169,20 +174,20 @@ static void print_days(const gw_simplan *p, FILE *out) {
             "  it is written in %s at %sB/s; the best interval is sqrt(2 × %s × %s) = %s\n"
             "  %s%s: %.1f %% of the time in steps that count; lost to checkpoints %.1f %%, "
             "rework %.1f %%, restarts %.1f %%\n",
-            SECONDS(g->write_s), SI(f->storage_bytes_per_s), SECONDS(g->stop_s), SECONDS(between),
+            SECONDS(g->write_s), SI(f->storage_bytes_per_s), SECONDS(g->write_s), SECONDS(between),
             SECONDS(g->best_interval_s), f->interval_s > 0 ? "with one every " : "with that",
             f->interval_s > 0 ? SECONDS(g->interval_s) : "", 100 * g->goodput,
             100 * g->lost_to_checkpoints, 100 * g->lost_to_rework, 100 * g->lost_to_restarts);
     if (p->dollars_per_billion_tokens > 0 && g->goodput > 0)
-        fprintf(out, "  %.4g dollars a billion tokens, failures counted in\n",
-                p->dollars_per_billion_tokens / g->goodput);
+        fprintf(out, "  %.4g dollars a billion %s, failures counted in\n",
+                p->dollars_per_billion_tokens / g->goodput, items(p));
 }
 
 static void print_costs(const gw_simplan *p, FILE *out) {
     const gw_machine_spec *m = p->machine;
     if (p->dollars_per_step > 0)
-        fprintf(out, "\ncost at %.2f dollars an hour a chip: %.4g a step, %.4g a billion tokens\n",
-                m->dollars_per_hour, p->dollars_per_step, p->dollars_per_billion_tokens);
+        fprintf(out, "\ncost at %.2f dollars an hour a chip: %.4g a step, %.4g a billion %s\n",
+                m->dollars_per_hour, p->dollars_per_step, p->dollars_per_billion_tokens, items(p));
     print_days(p, out);
 }
 

@@ -27,9 +27,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/panic.h"     /* GW_ASSERT, gw_panic */
-#include "base/rng.h"       /* gw_rng_normal */
-#include "plan/calibrate.h" /* gw_timings_step_seconds */
+#include "base/panic.h"        /* GW_ASSERT, gw_panic */
+#include "base/rng.h"          /* gw_rng_normal */
+#include "plan/calibrate.h"    /* gw_timings_step_seconds */
+#include "plan/machine_impl.h" /* gw_machine_largest */
 #include "plan/simulate_impl.h"
 #include "run/exec_experts.h" /* gw_experts_ep_even */
 
@@ -93,16 +94,10 @@ static void expose_async(runner *r, int32_t id) {
 
 /* ---- stretches of compute ---- */
 
-/* Expected largest of n standard normals, for large n (Cramer). */
-static double largest_of(double n) {
-    double l = sqrt(2 * log(n));
-    return l - (log(log(n)) + log(4 * M_PI)) / (2 * l);
-}
-
 static double draw_largest(gw_rng_key key, int32_t n) {
     double most = -(double)INFINITY;
     for (int i = 0; i < n && i < DRAWS; i++) most = fmax(most, gw_rng_normal(key, (uint64_t)i));
-    return n > DRAWS ? most + largest_of(n) - largest_of(DRAWS) : most;
+    return n > DRAWS ? most + gw_machine_largest(n) - gw_machine_largest(DRAWS) : most;
 }
 
 /* How much longer the stretch lasts than it should. */

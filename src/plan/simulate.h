@@ -12,6 +12,16 @@
 #include "plan/machine.h"  /* gw_machine_spec */
 #include "plan/timeline.h" /* gw_timeline */
 
+/* What an op's time goes to. */
+typedef enum gw_sim_class {
+    GW_SIM_PRODUCTS,
+    GW_SIM_ATTENTION,
+    GW_SIM_MEMORY,
+    GW_SIM_OPTIMIZER,
+    GW_SIM_CLASSES
+} gw_sim_class;
+gw_sim_class gw_sim_class_of(const gw_graph *g, const gw_op *o);
+
 /* What goes wrong, for studies; zeroes: nothing. */
 typedef struct gw_sim_faults {
     double straggler;    /* one pp rank computes so much slower (1.2) */
@@ -79,17 +89,15 @@ typedef struct gw_sim_fleet {
     double failures_per_hour; /* of a chip */
     double checkpoint_bytes;  /* of the whole job */
     double storage_bytes_per_s;
-    double restart_s;   /* from a failure to the first step: noticed, started, read */
-    double interval_s;  /* between checkpoints; 0: the best */
-    bool writes_beside; /* training goes on while a checkpoint is written */
-    double snapshot_s;  /* then: what a checkpoint stops it for */
-    double write_s;     /* instead of bytes and storage; 0: bytes / storage */
+    double restart_s;  /* from a failure to the first step: noticed, started, read */
+    double interval_s; /* between checkpoints; 0: the best */
+    double write_s;    /* instead of bytes and storage; 0: bytes / storage */
 } gw_sim_fleet;
 
 typedef struct gw_sim_goodput {
     double between_failures_s; /* mean time; INFINITY without failures */
-    double write_s, stop_s;    /* of a checkpoint: in all, of training */
-    double best_interval_s;    /* Young's: sqrt(2 stop_s between_failures_s), but no less than
+    double write_s;            /* of a checkpoint, which training waits for */
+    double best_interval_s;    /* Young's: sqrt(2 write_s between_failures_s), but no less than
                                   write_s */
     double interval_s;
     double goodput; /* share of time in steps that count, 0..1 */

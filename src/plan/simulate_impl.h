@@ -12,14 +12,6 @@
  * hardware file can say. */
 enum { GW_SIM_BLOCKS = 10 };
 
-typedef enum gw_sim_class {
-    GW_SIM_PRODUCTS,
-    GW_SIM_ATTENTION,
-    GW_SIM_MEMORY,
-    GW_SIM_OPTIMIZER,
-    GW_SIM_CLASSES
-} gw_sim_class;
-
 typedef enum gw_sim_kind {
     GW_SIM_RUN,   /* compute ops, one after another */
     GW_SIM_ASYNC, /* a collective or a copy: begins and is waited for by its readers */

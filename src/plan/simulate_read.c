@@ -24,6 +24,7 @@
 #include <string.h>
 
 #include "base/panic.h" /* GW_ASSERT */
+#include "base/str.h"   /* gw_str_starts */
 #include "plan/simulate_impl.h"
 #include "run/exec_channel.h" /* gw_op_is_channel, gw_exec_message_bytes */
 #include "run/exec_copy.h"    /* gw_op_is_copy */
@@ -49,17 +50,13 @@ bool gw_sim_computes(const gw_sim_program *p, gw_oid i) {
 
 /* ---- classes ---- */
 
-static bool begins(const char *name, const char *with) {
-    return strncmp(name, with, strlen(with)) == 0;
-}
-
-static gw_sim_class class_of(const gw_graph *g, const gw_op *o) {
+gw_sim_class gw_sim_class_of(const gw_graph *g, const gw_op *o) {
     static const char *const products[] = {"matmul", "fp8_matmul", "conv2d", "head", "experts"};
     const char *name = gw_op_def(g, o)->name;
     if (o->phase == GW_PHASE_O) return GW_SIM_OPTIMIZER;
-    if (begins(name, "attention")) return GW_SIM_ATTENTION;
+    if (gw_str_starts(name, "attention")) return GW_SIM_ATTENTION;
     for (size_t i = 0; i < GW_COUNT(products); i++)
-        if (begins(name, products[i])) return GW_SIM_PRODUCTS;
+        if (gw_str_starts(name, products[i])) return GW_SIM_PRODUCTS;
     return GW_SIM_MEMORY;
 }
 
@@ -173,7 +170,7 @@ static void add_compute(reader *r, gw_oid i) {
     gw_sim_item *x = run_item(r, i);
     double d = r->p->op_seconds[i] * hot;
     x->seconds += d;
-    x->part[class_of(r->g, o)] += d;
+    x->part[gw_sim_class_of(r->g, o)] += d;
     x->squares += d * d;
     if (e.size > 1) add_rows(r, i, &e, hot);
 }

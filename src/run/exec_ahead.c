@@ -5,7 +5,7 @@
 // done last, and most steps do not need it: the norm is finite and clips nothing, so the factor
 // that follows from it is the one that was known before. A step ahead takes that factor, keeps a
 // copy of parameters and states, and gives its part of the sum to the caller, who carries the parts
-// together while the next step runs (train/session_late.c). When all are there, the sum, norm and
+// together while the next step runs (train/session_step.c). When all are there, the sum, norm and
 // factor are worked out by the very ops of the program, on other operands: what they say is to the
 // bit what a step that waits says. A step that was wrong is undone from the copy, and taken again
 // with everybody waiting. (Qi, Wan, Huang, Lin: Zero Bubble Pipeline Parallelism, section 4, where

@@ -50,6 +50,30 @@ static void arrives(gw_zb_play *k, int which, int stage, int32_t micro, double t
 
 /* ---- acting ---- */
 
+/* A whole backward is I with the time of both. */
+static double time_of(const gw_zb_play *k, int act, int stage) {
+    const gw_zb_problem *p = k->p;
+    bool whole = k->order.whole[stage];
+    if (act == GW_ACT_F) return p->forward[stage];
+    if (act == GW_ACT_W) return whole ? 0 : p->weight[stage];
+    return p->input[stage] + (whole ? p->weight[stage] : 0);
+}
+
+/* What the places of a stage take. */
+static double taken(const gw_zb_problem *p, const gw_sched_places *x, int stage) {
+    return (p->apart ? gw_sched_placed : gw_sched_there)(x, p->held[stage], p->held_weight[stage],
+                                                         p->made[stage]);
+}
+
+static double held_by(const gw_zb_play *k, int r) {
+    double sum = 0;
+    for (int c = 0; c < k->p->chunks; c++) {
+        int s = gw_zb_stage(k->p, r, c);
+        sum += taken(k->p, &k->places[s], s);
+    }
+    return sum;
+}
+
 /* A whole backward: its W is over with its I. */
 static void end_weight(gw_zb_play *k, int r, int stage, int chunk, double end) {
     k->order.codes[r][k->n[r]++] = (uint8_t)(GW_ACT_W + 4 * chunk);
@@ -62,7 +86,7 @@ static void begin(gw_zb_play *k, int r, int act, int chunk, double t) {
     int stage = gw_zb_stage(p, r, chunk), last = p->ranks * p->chunks - 1;
     int32_t *count = &k->count[3 * stage];
     bool whole = k->order.whole[stage];
-    double end = t + gw_zb_time(p, k->order.whole, act, stage);
+    double end = t + time_of(k, act, stage);
     if (k->n[r] == 0) k->start[r] = t;
     k->least = fmax(k->least, t + k->rest[r] - (p->barrier ? 0 : k->start[r]));
     k->order.codes[r][k->n[r]++] = (uint8_t)(act + 4 * chunk);
@@ -94,7 +118,7 @@ static void begin(gw_zb_play *k, int r, int act, int chunk, double t) {
     }
     k->rest[r] -= end - t;
     double unit = k->limit[r] / k->set->memory;
-    if (unit > 0) k->score.memory = fmax(k->score.memory, gw_zb_held(p, k->places, r) / unit);
+    if (unit > 0) k->score.memory = fmax(k->score.memory, held_by(k, r) / unit);
 }
 
 static void begin_late(gw_zb_play *k, int r, double t) {
@@ -131,8 +155,7 @@ static bool has_places(const gw_zb_play *k, int r, int act, bool first, bool sec
             if (x.halves) gw_sched_take(&x, 1);
         }
         if (more && act == GW_ACT_I && x.halves && p->apart) gw_sched_take(&x, 2);
-        sum += (p->apart ? gw_sched_placed : gw_sched_there)(&x, p->held[s], p->held_weight[s],
-                                                             p->made[s]);
+        sum += taken(p, &x, s);
     }
     return sum <= k->limit[r] * (1 + 1e-9);
 }

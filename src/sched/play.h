@@ -4,6 +4,7 @@
 #ifndef GW_SCHED_PLAY_H
 #define GW_SCHED_PLAY_H
 
+#include "sched/impl.h"   /* gw_sched_places */
 #include "sched/search.h" /* gw_zb_problem, gw_zb_order */
 
 enum { GW_ZB_NONE = 1 << 30, GW_ZB_SLOTS = 5, GW_ZB_NO = 255 };

@@ -20,8 +20,8 @@
 //
 // A play knows nothing of where messages are received, and how many a channel holds. So the best
 // orders of each pair of cap and lag are played again by the clock (clock.c), which does, and the
-// best of those is kept: for few places other orders are good than for many.#include
-// "sched/search.h"
+// best of those is kept: for few places other orders are good than for many.
+#include "sched/search.h"
 
 #include <math.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #ifndef GW_SCHED_SEARCH_H
 #define GW_SCHED_SEARCH_H
 
-#include "sched/impl.h" /* gw_sched_request, gw_schedule, gw_sched_places */
+#include "sched/sched.h" /* gw_sched_request, gw_schedule */
 
 enum { GW_ZB_MAX_CHUNKS = 2 }; /* stages a rank */
 
@@ -54,13 +54,9 @@ void gw_zb_problem_of(const gw_sched_request *r, double memory, gw_arena *a, gw_
 void gw_zb_wholes(const gw_zb_problem *p, double memory, bool *whole);
 /* Of a rank: what a micro-batch leaves in all its stages. */
 double gw_zb_unit(const gw_zb_problem *p, int rank);
-/* What an action takes, and what a rank holds. */
-double gw_zb_time(const gw_zb_problem *p, const bool *whole, int act, int stage);
-double gw_zb_held(const gw_zb_problem *p, const gw_sched_places *places, int rank);
 gw_zb_order gw_zb_order_new(const gw_zb_problem *p, gw_arena *a);
-/* Replays an order: messages never wait for a place. The order can run. */
-gw_zb_score gw_zb_order_score(const gw_zb_problem *p, const gw_zb_order *o, gw_arena *a);
-/* The same by the clock, where messages wait for places. */
+/* What an order comes to by the clock (clock.c), where messages wait for places. The order can run.
+ */
 gw_zb_score gw_zb_order_clock(const gw_zb_problem *p, const gw_zb_order *o, gw_arena *a);
 
 /* The hand-made orders of one stage a rank: ZB-H1 (lag 1), which holds as much as 1F1B, and ZB-H2

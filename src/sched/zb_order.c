@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Orders of computing actions with a backward in halves: made by hand, replayed, written out.
+// Orders of computing actions with a backward in halves: made by hand, judged, written out.
 //
 // An order says for each rank which of F, I and W comes when; which micro-batch is meant follows by
-// counting, as every stage takes them in their order. That is small and quick to replay, which a
-// search does often, and it becomes a schedule (sched.h) when one has been chosen.
-//
-// The replay is the clock (clock.c) without messages: a rank does one thing after another, F and I
-// wait for the stage before or behind and the time between. It gives what is being made small
-// (gw_zb_score) and the most a rank holds; tests/sched compares the two.
+// counting, as every stage takes them in their order. That is small. It becomes a schedule
+// (sched.h) when the clock (clock.c) is to say what it comes to (gw_zb_score), and when it has been
+// chosen.
 //
 // The hand-made orders are those of Qi, Wan, Huang and Lin 2023 (arXiv 2401.10241), section 2 and
 // figures 2 and 3. They differ in one number, the lag. With lag 1 (ZB-H1) a rank has as many
@@ -25,9 +22,9 @@
 // even one gradient can wait without taking the room of a micro-batch under way, its backward stays
 // whole. So it does on the first stage if nothing of it waits: nobody waits for its input gradient.
 #include <math.h>
-#include <string.h>
 
 #include "base/panic.h" /* GW_ASSERT */
+#include "sched/impl.h" /* gw_sched_places, gw_sched_builder */
 #include "sched/search.h"
 
 static double *filled(const double *given, const double *otherwise, double factor, int n,
@@ -131,114 +128,10 @@ gw_zb_order gw_zb_order_by_hand(const gw_zb_problem *p, int lag, gw_arena *a) {
     return o;
 }
 
-/* ---- replay ---- */
-
-typedef struct replay {
-    const gw_zb_problem *p;
-    double *done;   /* [2 * stages * micro_batches]: when F, then I, is through; -1: not yet */
-    int32_t *count; /* [3 * stages]: F, I, W done */
-    int64_t *at;    /* [ranks] */
-    double *now, *start, *reduced;
-    gw_sched_places *places; /* [stages] */
-    const bool *whole;
-    gw_zb_score score;
-} replay;
-
-static double *done_at(const replay *k, int act, int stage, int32_t micro) {
-    int64_t stages = (int64_t)k->p->ranks * k->p->chunks;
-    return &k->done[(act * stages + stage) * k->p->micro_batches + micro];
-}
-
-/* When what an action needs is there; -1: not known yet. */
-static double ready(const replay *k, int r, int act, int stage, int32_t micro) {
-    int last = k->p->ranks * k->p->chunks - 1;
-    if (act == GW_ACT_W || (act == GW_ACT_F && stage == 0)) return 0;
-    if (act == GW_ACT_I && stage == last) return *done_at(k, 0, stage, micro);
-    int from = act == GW_ACT_F ? stage - 1 : stage + 1;
-    double t = *done_at(k, act == GW_ACT_I, from, micro);
-    return t < 0 || gw_zb_rank(k->p, from) == r ? t : t + k->p->send[from];
-}
-
-/* A whole backward is I with the time of both. */
-double gw_zb_time(const gw_zb_problem *p, const bool *whole, int act, int stage) {
-    if (act == GW_ACT_F) return p->forward[stage];
-    double w = p->weight[stage];
-    if (act == GW_ACT_W) return whole[stage] ? 0 : w;
-    return p->input[stage] + (whole[stage] ? w : 0);
-}
-
-double gw_zb_held(const gw_zb_problem *p, const gw_sched_places *places, int rank) {
-    double sum = 0;
-    for (int c = 0; c < p->chunks; c++) {
-        int s = gw_zb_stage(p, rank, c);
-        sum += (p->apart ? gw_sched_placed : gw_sched_there)(&places[s], p->held[s],
-                                                             p->held_weight[s], p->made[s]);
-    }
-    return sum;
-}
-
-/* The next action of a rank; false: it must wait for one that has not been replayed. */
-static bool replay_one(replay *k, int r, uint8_t code) {
-    const gw_zb_problem *p = k->p;
-    int act = code & 3, stage = gw_zb_stage(p, r, code >> 2);
-    int32_t *count = &k->count[3 * stage];
-    int done = act == GW_ACT_F ? 0 : act == GW_ACT_I ? 1 : 2;
-    int32_t micro = count[done];
-    double t = ready(k, r, act, stage, micro);
-    if (t < 0) return false;
-    if (k->at[r] == 0) k->start[r] = fmax(k->now[r], t);
-    k->now[r] = fmax(k->now[r], t) + gw_zb_time(p, k->whole, act, stage);
-    if (done < 2) *done_at(k, done, stage, micro) = k->now[r];
-    if (!k->whole[stage] || act != GW_ACT_W)
-        gw_sched_place(&k->places[stage],
-                       k->whole[stage] && act == GW_ACT_I ? GW_ACT_B : (gw_act)act);
-    double unit = gw_zb_unit(p, r);
-    if (unit > 0) k->score.memory = fmax(k->score.memory, gw_zb_held(p, k->places, r) / unit);
-    count[done]++;
-    if (done == 2 && count[2] == p->micro_batches)
-        k->reduced[r] = fmax(k->now[r], k->reduced[r]) + p->reduce[stage];
-    return true;
-}
-
-gw_zb_score gw_zb_order_score(const gw_zb_problem *p, const gw_zb_order *o, gw_arena *a) {
-    int stages = p->ranks * p->chunks;
-    int64_t pairs = (int64_t)stages * p->micro_batches;
-    replay k = {.p = p};
-    k.done = gw_arena_new(a, double, 2 * pairs);
-    for (int64_t i = 0; i < 2 * pairs; i++) k.done[i] = -1;
-    k.count = gw_arena_new(a, int32_t, 3 * stages);
-    k.at = gw_arena_new(a, int64_t, p->ranks);
-    k.now = gw_arena_new(a, double, p->ranks);
-    k.start = gw_arena_new(a, double, p->ranks);
-    k.reduced = gw_arena_new(a, double, p->ranks);
-    k.places = gw_arena_new(a, gw_sched_places, stages);
-    k.whole = o->whole;
-    for (int s = 0; s < stages; s++) k.places[s].halves = !o->whole[s];
-    /* Each rank as far as it comes, down the pipeline and up again, until nothing moves. */
-    for (bool moved = true, down = true; moved; down = !down) {
-        moved = false;
-        for (int i = 0; i < p->ranks; i++) {
-            int r = down ? i : p->ranks - 1 - i;
-            while (k.at[r] < o->n && replay_one(&k, r, o->codes[r][k.at[r]])) {
-                k.at[r]++;
-                moved = true;
-            }
-        }
-    }
-    double span = 0, step = 0;
-    for (int r = 0; r < p->ranks; r++) {
-        GW_ASSERT(k.at[r] == o->n);
-        double end = fmax(k.now[r], k.reduced[r]);
-        span = fmax(span, end - k.start[r]);
-        step = fmax(step, end);
-    }
-    k.score.first = p->barrier ? step : span;
-    k.score.second = p->barrier ? span : step;
-    return k.score;
-}
+/* ---- by the clock ---- */
 
 gw_zb_score gw_zb_order_clock(const gw_zb_problem *p, const gw_zb_order *o, gw_arena *a) {
-    gw_zb_score score = gw_zb_order_score(p, o, a);
+    gw_zb_score score = {0};
     gw_sched_costs c = {.forward = p->forward,
                         .input = p->input,
                         .weight = p->weight,

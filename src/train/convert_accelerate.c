@@ -8,8 +8,6 @@
 // is fp8. Every process is a rank: num_processes / (pp x tp x cp) are data-parallel.
 //
 // Source: accelerate's commands/config/config_args.py and utils/dataclasses.py.
-#include <string.h> /* strstr */
-
 #include "train/convert_impl.h" /* gw_cv */
 
 #define LAUNCH    "the launcher's affair: docs/running-on-clusters.md"
@@ -102,14 +100,6 @@ static const gw_cv_rename says[] = {
     {NULL, NULL},
 };
 
-static const char *number(gw_cv *c, const char *canon, double fallback) {
-    gw_str s = {0};
-    gw_rf_add_real(&s, gw_cv_real(c, canon, fallback));
-    const char *out = gw_arena_strdup(c->a, gw_str_c(&s));
-    gw_str_release(&s);
-    return out;
-}
-
 // ------------------------------------------------------------------ libraries
 
 static void settle_fsdp(gw_cv *c) {
@@ -160,35 +150,16 @@ static void settle_fsdp(gw_cv *c) {
                 ahead ? "parameters are not gathered for forward" : "off");
 }
 
-static void offload(gw_cv *c, const char *canon, const char *path, bool states, int64_t zero) {
-    const char *device = gw_cv_text(c, canon, "none");
-    const char *ours = gw_str_eq(device, "cpu")    ? "host"
-                       : gw_str_eq(device, "nvme") ? "disk"
-                                                   : NULL;
-    bool mixed = gw_cv_ours(c, "precision.compute") &&
-                 !gw_str_eq(gw_cv_ours(c, "precision.compute"), "fp32");
-    if (ours && states) gw_cv_map(c, canon, "offload.optimizer", "%s", ours);
-    if (ours && states && mixed) gw_cv_map(c, canon, "offload.master", "%s", ours);
-    if (ours && !states && zero == 3) gw_cv_map(c, canon, "offload.parameters", "%s", ours);
-    if (gw_str_eq(device, "none")) gw_cv_imply(c, canon, "everything stays on the device");
-    if (ours)
-        gw_cv_refuse(c, canon, "zero_stage: 3", "parameters are offloaded where they are sharded");
-    if (gw_cv_get(c, canon)) gw_cv_conflict(c, canon, "it is none, cpu or nvme");
-    const char *dir = gw_cv_text(c, path, NULL);
-    if (dir && gw_str_eq(ours, "disk"))
-        gw_cv_map(c, path, "offload.dir", "%s", gw_cv_quote(c, dir));
-    gw_cv_imply(c, path, "nothing goes to disk");
-}
-
 static void settle_deepspeed(gw_cv *c) {
     int64_t zero = gw_cv_int(c, DS("zero_stage"), 2);
     gw_cv_map(c, DS("zero_stage"), "layout.zero", "%lld", (long long)zero);
     if (!gw_cv_known(c, DS("deepspeed_config_file")))
         gw_cv_put(c, "layout.zero", "accelerate's default with DeepSpeed", "2");
-    offload(c, DS("offload_optimizer_device"), DS("offload_optimizer_nvme_path"), true, zero);
-    offload(c, DS("offload_param_device"), DS("offload_param_nvme_path"), false, zero);
-    const char *clip = number(c, DS("gradient_clipping"), 1);
-    gw_cv_map(c, DS("gradient_clipping"), "optimizer.clip_norm", "%s", clip);
+    gw_cv_offload(c, DS("offload_optimizer_device"), DS("offload_optimizer_nvme_path"), true, zero,
+                  "zero_stage: 3");
+    gw_cv_offload(c, DS("offload_param_device"), DS("offload_param_nvme_path"), false, zero,
+                  "zero_stage: 3");
+    gw_cv_map_real(c, DS("gradient_clipping"), "optimizer.clip_norm");
     gw_cv_imply(c, DS("zero3_init_flag"), "each rank makes its own part");
     gw_cv_imply(c, DS("zero3_save_16bit_model"), "`gradwright export` writes the whole model");
 }
@@ -198,8 +169,7 @@ static void settle_megatron(gw_cv *c) {
     gw_cv_map_int(c, MG("pp_degree"), "layout.pp");
     gw_cv_map_int(c, MG("context_parallel_size"), "layout.cp");
     gw_cv_map_int(c, MG("expert_model_parallel_size"), "layout.ep");
-    const char *clip = number(c, MG("gradient_clipping"), 1);
-    gw_cv_map(c, MG("gradient_clipping"), "optimizer.clip_norm", "%s", clip);
+    gw_cv_map_real(c, MG("gradient_clipping"), "optimizer.clip_norm");
     bool sp = gw_cv_bool(c, MG("sequence_parallelism"), false),
          tp = gw_cv_ours_int(c, "layout.tp", 1) > 1;
     if (tp)
@@ -343,8 +313,7 @@ static void settle(gw_cv *c) {
     gw_cv_put(c, "layout.zero", "gradients alone are shared", "0");
     settle_axes(c);
     if (!c->errors) settle_ranks(c);
-    const char *clip = number(c, "gradient_clipping", 1);
-    gw_cv_map(c, "gradient_clipping", "optimizer.clip_norm", "%s", clip);
+    gw_cv_map_real(c, "gradient_clipping", "optimizer.clip_norm");
     gw_cv_imply_all(c, "fsdp_config.*",
                     "distributed_type is not FSDP: accelerate does not read it");
     gw_cv_imply_all(c, "deepspeed_config.*",

@@ -9,9 +9,7 @@
 // here; gradients are float32 here, four bytes each.
 //
 // Source: DeepSpeed's documentation of its JSON, and deepspeed/runtime/zero/config.py.
-#include <math.h>   /* ldexp */
-#include <stdlib.h> /* strtod */
-#include <string.h> /* strlen */
+#include <math.h> /* ldexp */
 
 #include "train/convert_impl.h" /* gw_cv */
 
@@ -228,9 +226,7 @@ static void settle_precision(gw_cv *c) {
         gw_cv_map(c, "fp16.initial_scale_power", "precision.loss_scale_init", "%.17g",
                   ldexp(1, (int)power));
     gw_cv_imply(c, "fp16.initial_scale_power", "fp16 is off");
-    int64_t window = gw_cv_int(c, "fp16.loss_scale_window", 1000);
-    gw_cv_map(c, "fp16.loss_scale_window", "precision.loss_scale_window", "%lld",
-              (long long)window);
+    gw_cv_map_int(c, "fp16.loss_scale_window", "precision.loss_scale_window");
     if (fp16) gw_cv_put(c, "precision.loss_scale_window", "deepspeed's default", "1000");
     bool master = gw_cv_bool(c, "bf16.bf16_master_weights_and_grads", false);
     if (master && bf16) {
@@ -273,13 +269,8 @@ static void settle_optimizer(gw_cv *c) {
         gw_cv_refuse(c, "optimizer.params.adam_w_mode", NULL,
                      "adamw's decay is not added to the gradient");
     gw_cv_imply(c, "optimizer.params.adam_w_mode", "adamw's decay is apart from the gradient");
-    gw_str s = {0};
-    gw_rf_add_real(&s, gw_cv_real(c, "optimizer.params.lr", 1e-3));
-    gw_cv_map(c, "optimizer.params.lr", "optimizer.lr", "%s", gw_str_c(&s));
-    gw_str_clear(&s);
-    gw_rf_add_real(&s, decay);
-    gw_cv_map(c, "optimizer.params.weight_decay", "optimizer.weight_decay", "%s", gw_str_c(&s));
-    gw_str_release(&s);
+    gw_cv_map_real(c, "optimizer.params.lr", "optimizer.lr");
+    gw_cv_map_real(c, "optimizer.params.weight_decay", "optimizer.weight_decay");
     if (given && !gw_cv_is_auto(c, "optimizer.params.weight_decay"))
         gw_cv_put(c, "optimizer.weight_decay", "deepspeed's default", "0");
     gw_cv_key *betas = gw_cv_get(c, "optimizer.params.betas");
@@ -319,9 +310,7 @@ static void settle_schedule(gw_cv *c) {
     gw_cv_refuse(c, "scheduler.type", "constant, linear, cosine and wsd are built",
                  "there is no %s here", type);
     gw_cv_put(c, "optimizer.schedule", "deepspeed has no schedule unless one is given", "constant");
-    int64_t warm = gw_cv_int(c, "scheduler.params.warmup_num_steps", 1000);
-    gw_cv_map(c, "scheduler.params.warmup_num_steps", "optimizer.warmup_steps", "%lld",
-              (long long)warm);
+    gw_cv_map_int(c, "scheduler.params.warmup_num_steps", "optimizer.warmup_steps");
     if (fixed || line || cosine)
         gw_cv_put(c, "optimizer.warmup_steps", "deepspeed's default", "1000");
     else
@@ -333,11 +322,7 @@ static void settle_schedule(gw_cv *c) {
     if ((fixed || line) && !gw_cv_known(c, "scheduler.params.warmup_type"))
         gw_cv_refuse_default(c, "scheduler.params.warmup_type", "log", NULL,
                              "warm-up is linear here");
-    double top = gw_cv_real(c, "scheduler.params.warmup_max_lr", 1e-3);
-    gw_str s = {0};
-    gw_rf_add_real(&s, top);
-    gw_cv_map(c, "scheduler.params.warmup_max_lr", "optimizer.lr", "%s", gw_str_c(&s));
-    gw_str_release(&s);
+    gw_cv_map_real(c, "scheduler.params.warmup_max_lr", "optimizer.lr");
     if (line) gw_cv_put(c, "optimizer.min_lr_ratio", "WarmupDecayLR falls to 0", "0");
     double ratio = gw_cv_real(c, "scheduler.params.cos_min_ratio", 1e-4);
     gw_cv_map(c, "scheduler.params.cos_min_ratio", "optimizer.min_lr_ratio", "%.10g", ratio);
@@ -348,29 +333,6 @@ static void settle_schedule(gw_cv *c) {
 }
 
 // ------------------------------------------------------------------ layout
-
-static void offload(gw_cv *c, const char *canon, const char *path, bool states, int64_t zero) {
-    const char *device = gw_cv_text(c, canon, "none");
-    const char *ours = gw_str_eq(device, "cpu")    ? "host"
-                       : gw_str_eq(device, "nvme") ? "disk"
-                                                   : NULL;
-    if (ours && states) {
-        gw_cv_map(c, canon, "offload.optimizer", "%s", ours);
-        if (!gw_str_eq(gw_cv_ours(c, "precision.compute"), "fp32"))
-            gw_cv_map(c, canon, "offload.master", "%s", ours);
-    } else if (ours && zero == 3) {
-        gw_cv_map(c, canon, "offload.parameters", "%s", ours);
-    } else if (ours) {
-        gw_cv_refuse(c, canon, "zero_optimization.stage 3",
-                     "parameters are offloaded where they are sharded");
-    }
-    if (gw_str_eq(device, "none")) gw_cv_imply(c, canon, "everything stays on the device");
-    if (gw_cv_get(c, canon)) gw_cv_conflict(c, canon, "it is none, cpu or nvme");
-    const char *dir = gw_cv_text(c, path, NULL);
-    if (dir && gw_str_eq(ours, "disk"))
-        gw_cv_map(c, path, "offload.dir", "%s", gw_cv_quote(c, dir));
-    gw_cv_imply(c, path, "nothing goes to disk");
-}
 
 static int64_t settle_zero(gw_cv *c) {
     gw_cv_key *flag = gw_cv_get(c, "zero_optimization"); /* an older form: true is stage 1 */
@@ -392,8 +354,10 @@ static int64_t settle_zero(gw_cv *c) {
     if (gw_cv_bool(c, ZERO("cpu_offload_param"), false) && zero == 3)
         gw_cv_map(c, ZERO("cpu_offload_param"), "offload.parameters", "host");
     gw_cv_imply(c, ZERO("cpu_offload_param"), "off, or parameters are not sharded");
-    offload(c, ZERO("offload_optimizer.device"), ZERO("offload_optimizer.nvme_path"), true, zero);
-    offload(c, ZERO("offload_param.device"), ZERO("offload_param.nvme_path"), false, zero);
+    gw_cv_offload(c, ZERO("offload_optimizer.device"), ZERO("offload_optimizer.nvme_path"), true,
+                  zero, ZERO("stage 3"));
+    gw_cv_offload(c, ZERO("offload_param.device"), ZERO("offload_param.nvme_path"), false, zero,
+                  ZERO("stage 3"));
     int64_t elems = gw_cv_int(c, ZERO("reduce_bucket_size"), 0);
     if (elems >= 0 && elems <= (int64_t)1e11) {
         bool half = gw_str_eq(gw_cv_ours(c, "precision.gradients"), "compute");

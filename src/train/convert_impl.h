@@ -178,8 +178,16 @@ typedef struct gw_cv_batch {
 /* Writes train.micro_batch, train.accumulate, train.global_batch and layout.dp as far as they are
  * known or follow; what does not multiply is a conflict. */
 void gw_cv_settle_batch(gw_cv *c, gw_cv_batch b);
+/* A number of ranks, mapped onto `ours`; below 1 it is a conflict. Returns what `ours` says then,
+ * or 1.
+ */
+int64_t gw_cv_degree(gw_cv *c, const char *canon, const char *ours);
 /* dp = ranks / (pp x tp x cp), or 0 where ranks is 0; a remainder is a conflict at `canon`. */
 int64_t gw_cv_dp_of(gw_cv *c, int64_t ranks, const char *canon);
+/* none, cpu or nvme at `canon`, with its folder at `path`: what is offloaded, of states or of
+ * parameters. `instead`: how the file says stage 3, without which parameters are not. */
+void gw_cv_offload(gw_cv *c, const char *canon, const char *path, bool states, int64_t zero,
+                   const char *instead);
 /* Maps a key onto optimizer.min_lr_ratio as `value` / lr. */
 void gw_cv_min_lr(gw_cv *c, const char *canon, double value, double lr);
 /* Every key that `pattern` fits and that is not decided: implied for this reason. */

@@ -146,13 +146,6 @@ static const gw_cv_rename says[] = {
 
 // ------------------------------------------------------------------ layout and batch
 
-static int64_t degree(gw_cv *c, const char *canon, const char *ours) {
-    int64_t n = gw_cv_int(c, canon, 1);
-    if (n < 1) gw_cv_conflict(c, canon, "%lld is no number of ranks", (long long)n);
-    gw_cv_map_int(c, canon, ours);
-    return gw_cv_ours_int(c, ours, n);
-}
-
 static void settle_tensor(gw_cv *c, int64_t tp) {
     bool sp = gw_cv_bool(c, "sequence-parallel", false);
     if (tp > 1)
@@ -473,7 +466,7 @@ static const char *single_prefix(gw_cv *c, const char *canon) {
     return k->nitems == 2 && gw_parse_f64(k->items[0], &weight) ? k->items[1] : NULL;
 }
 
-static void settle_data(gw_cv *c, int64_t per_iter) {
+static void settle_data(gw_cv *c) {
     static const char *const keys[][2] = {{"data-path", "data.train"},
                                           {"train-data-path", "data.train"},
                                           {"valid-data-path", "data.valid"}};
@@ -487,6 +480,7 @@ static void settle_data(gw_cv *c, int64_t per_iter) {
     bool valid = gw_cv_ours(c, "data.valid") != NULL,
          full = gw_cv_bool(c, "full-validation", false);
     int64_t every = gw_cv_int(c, "eval-interval", 1000), iters = gw_cv_int(c, "eval-iters", 100);
+    int64_t per_iter = gw_cv_ours_int(c, "train.accumulate", 0); /* on each of dp ranks, as ours */
     if (valid) gw_cv_map(c, "eval-interval", "train.valid_every", "%lld", (long long)every);
     if (valid && full) gw_cv_map(c, "full-validation", "train.valid_batches", "0");
     gw_cv_imply(c, "full-validation", "off, or nothing is held out");
@@ -495,8 +489,8 @@ static void settle_data(gw_cv *c, int64_t per_iter) {
     if (valid && per_iter > 0) {
         gw_cv_map(c, "eval-iters", "train.valid_batches", "%lld",
                   (long long)gw_cv_times(iters, per_iter));
-        gw_cv_remark(c, "eval-iters", "%lld x %lld micro-batches of all ranks", (long long)iters,
-                     (long long)per_iter);
+        gw_cv_remark(c, "eval-iters", "%lld x accumulate %lld micro-batches of each of dp ranks",
+                     (long long)iters, (long long)per_iter);
     }
     gw_cv_refuse(c, "eval-iters", "--set data.valid=PREFIX",
                  "validation needs held-out data, and its batch");
@@ -539,10 +533,10 @@ static void settle_files(gw_cv *c) {
 
 static void settle(gw_cv *c) {
     gw_cv_megatron_model(c);
-    int64_t tp = degree(c, "tensor-model-parallel-size", "layout.tp");
-    int64_t pp = degree(c, "pipeline-model-parallel-size", "layout.pp");
-    int64_t cp = degree(c, "context-parallel-size", "layout.cp");
-    degree(c, "expert-model-parallel-size", "layout.ep");
+    int64_t tp = gw_cv_degree(c, "tensor-model-parallel-size", "layout.tp");
+    int64_t pp = gw_cv_degree(c, "pipeline-model-parallel-size", "layout.pp");
+    int64_t cp = gw_cv_degree(c, "context-parallel-size", "layout.cp");
+    gw_cv_degree(c, "expert-model-parallel-size", "layout.ep");
     if (c->errors) return;
     settle_tensor(c, tp);
     settle_context(c, cp);
@@ -550,12 +544,11 @@ static void settle(gw_cv *c) {
     int64_t ranks = settle_ranks(c, gw_cv_times(tp, gw_cv_times(pp, cp))),
             dp = gw_cv_dp_of(c, ranks, "nproc-per-node");
     settle_sharding(c, dp);
-    int64_t global = settle_batch(c, dp), micro = gw_cv_ours_int(c, "train.micro_batch", 0);
-    settle_rates(c, global);
+    settle_rates(c, settle_batch(c, dp));
     settle_optimizer(c);
     settle_precision(c);
     settle_recompute(c);
-    settle_data(c, micro > 0 ? global / micro : 0);
+    settle_data(c);
     settle_files(c);
 }
 

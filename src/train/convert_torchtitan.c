@@ -208,17 +208,6 @@ static void settle_pipeline(gw_cv *c, int64_t pp) {
     settle_stages(c, pp, looped);
 }
 
-static int64_t degree(gw_cv *c, const char *leaf, const char *ours) {
-    const char *canon = gw_arena_printf(c->a, "parallelism.%s", leaf);
-    int64_t n = gw_cv_int(c, canon, 1);
-    if (n < 1) {
-        gw_cv_conflict(c, canon, "%lld is no number of ranks", (long long)n);
-        n = 1;
-    }
-    gw_cv_map(c, canon, ours, "%lld", (long long)n);
-    return gw_cv_ours_int(c, ours, n);
-}
-
 static void settle_tensor(gw_cv *c, int64_t tp, int64_t cp) {
     const char *async = "parallelism.enable_async_tensor_parallel";
     int64_t tokens = gw_cv_ours_int(c, "train.seq_len", 2048) / GW_MAX(cp, 1);
@@ -580,7 +569,7 @@ static void settle_validation(gw_cv *c) {
     if (data) gw_cv_map(c, "validation.freq", "train.valid_every", "%lld", (long long)freq);
     if (data && steps < 0) gw_cv_map(c, "validation.steps", "train.valid_batches", "0");
     gw_cv_refuse(c, "validation.steps",
-                 "--set train.valid_batches=N, in micro-batches of all ranks",
+                 "--set train.valid_batches=N, in micro-batches of a data-parallel rank",
                  "its batches are of another size");
     gw_cv_refuse(c, "validation.freq", "--set data.valid=PREFIX --set train.valid_every=N",
                  "validation needs data.valid");
@@ -592,10 +581,10 @@ static void settle_validation(gw_cv *c) {
 static void settle(gw_cv *c) {
     settle_model(c);
     settle_tokenizer(c);
-    int64_t pp = degree(c, "pipeline_parallel_degree", "layout.pp");
-    int64_t tp = degree(c, "tensor_parallel_degree", "layout.tp");
-    int64_t cp = degree(c, "context_parallel_degree", "layout.cp");
-    degree(c, "expert_parallel_degree", "layout.ep");
+    int64_t pp = gw_cv_degree(c, "parallelism.pipeline_parallel_degree", "layout.pp");
+    int64_t tp = gw_cv_degree(c, "parallelism.tensor_parallel_degree", "layout.tp");
+    int64_t cp = gw_cv_degree(c, "parallelism.context_parallel_degree", "layout.cp");
+    gw_cv_degree(c, "parallelism.expert_parallel_degree", "layout.ep");
     settle_float8(c);
     settle_pipeline(c, pp);
     settle_tensor(c, tp, cp);

@@ -17,16 +17,13 @@
 
 // ------------------------------------------------------------------ asking
 
-static gw_cv_key *find(const gw_cv *c, const char *canon) {
-    for (int64_t i = 0; i < c->keys.count; i++)
-        if (c->keys.items[i]->fate == GW_CV_OPEN && gw_str_eq(c->keys.items[i]->canon, canon))
-            return c->keys.items[i];
-    return NULL;
-}
-
 gw_cv_key *gw_cv_get(const gw_cv *c, const char *canon) {
-    gw_cv_key *k = find(c, canon);
-    return k && k->type != GW_CV_NULL ? k : NULL;
+    for (int64_t i = 0; i < c->keys.count; i++) {
+        gw_cv_key *k = c->keys.items[i];
+        if (k->fate == GW_CV_OPEN && gw_str_eq(k->canon, canon))
+            return k->type != GW_CV_NULL ? k : NULL;
+    }
+    return NULL;
 }
 
 bool gw_cv_known(const gw_cv *c, const char *canon) {
@@ -41,11 +38,6 @@ static const char *type_name(gw_cv_type t) {
     static const char *const names[] = {"null",     "true or false", "a whole number",
                                         "a number", "text",          "a list"};
     return names[t];
-}
-
-static const char *vformat(gw_cv *c, const char *fmt, va_list ap) GW_PRINTF(2, 0);
-static const char *vformat(gw_cv *c, const char *fmt, va_list ap) {
-    return gw_arena_vprintf(c->a, fmt, ap);
 }
 
 void gw_cv_refuse_key(gw_cv_key *k, const char *why, const char *instead) {
@@ -214,7 +206,7 @@ void gw_cv_conflict(gw_cv *c, const char *canon, const char *fmt, ...) {
         if (gw_str_eq(c->keys.items[i]->canon, canon)) k = c->keys.items[i];
     va_list ap;
     va_start(ap, fmt);
-    const char *why = vformat(c, fmt, ap);
+    const char *why = gw_arena_vprintf(c->a, fmt, ap);
     va_end(ap);
     gw_cv_error_at(c, k, "convert-conflict", why);
     if (k) gw_cv_refuse_key(k, why, NULL);
@@ -224,7 +216,6 @@ static const char *joined(gw_cv *c, const char *a, const char *b) {
     return a ? gw_arena_printf(c->a, "%s, %s", a, b) : b;
 }
 
-/* Takes note that k says `ours`; nothing is changed where --set says it, or another key. */
 void gw_cv_map_key(gw_cv *c, gw_cv_key *k, const char *ours, const char *text) {
     gw_cv_value *v = gw_cv_value_of(c, ours);
     if (v->set) {
@@ -258,7 +249,7 @@ void gw_cv_map(gw_cv *c, const char *canon, const char *ours, const char *fmt, .
     if (!k) return;
     va_list ap;
     va_start(ap, fmt);
-    const char *text = vformat(c, fmt, ap);
+    const char *text = gw_arena_vprintf(c->a, fmt, ap);
     va_end(ap);
     gw_cv_map_key(c, k, ours, text);
 }
@@ -268,7 +259,7 @@ void gw_cv_remark(gw_cv *c, const char *canon, const char *fmt, ...) {
     if (!k || k->fate != GW_CV_MAPPED) return;
     va_list ap;
     va_start(ap, fmt);
-    k->why = vformat(c, fmt, ap);
+    k->why = gw_arena_vprintf(c->a, fmt, ap);
     va_end(ap);
 }
 
@@ -277,7 +268,7 @@ void gw_cv_imply(gw_cv *c, const char *canon, const char *fmt, ...) {
     if (!k) return;
     va_list ap;
     va_start(ap, fmt);
-    k->why = vformat(c, fmt, ap);
+    k->why = gw_arena_vprintf(c->a, fmt, ap);
     va_end(ap);
     k->fate = GW_CV_IMPLIED;
 }
@@ -287,7 +278,7 @@ void gw_cv_refuse(gw_cv *c, const char *canon, const char *instead, const char *
     if (!k || gw_cv_is_set(c, k)) return;
     va_list ap;
     va_start(ap, fmt);
-    gw_cv_refuse_key(k, vformat(c, fmt, ap), instead);
+    gw_cv_refuse_key(k, gw_arena_vprintf(c->a, fmt, ap), instead);
     va_end(ap);
 }
 
@@ -296,7 +287,7 @@ void gw_cv_put(gw_cv *c, const char *ours, const char *why, const char *fmt, ...
     if (v->text) return;
     va_list ap;
     va_start(ap, fmt);
-    *v = (gw_cv_value){.text = vformat(c, fmt, ap), .why = why};
+    *v = (gw_cv_value){.text = gw_arena_vprintf(c->a, fmt, ap), .why = why};
     va_end(ap);
 }
 
@@ -312,7 +303,7 @@ void gw_cv_refuse_default(gw_cv *c, const char *name, const char *text, const ch
                           const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
-    const char *why = vformat(c, fmt, ap);
+    const char *why = gw_arena_vprintf(c->a, fmt, ap);
     va_end(ap);
     gw_cv_refuse_missing(c, name, text, instead,
                          gw_arena_printf(c->a, "%s's default, as the file does not say it: %s",
@@ -342,7 +333,6 @@ void gw_cv_map_real(gw_cv *c, const char *canon, const char *ours) {
     gw_str_release(&s);
 }
 
-/* A flag that asks for what is so: implied either way; otherwise refused where it is on. */
 void gw_cv_flag(gw_cv *c, const char *canon, bool is_so, const char *why) {
     bool on = gw_cv_bool(c, canon, false);
     if (on && !is_so) gw_cv_refuse(c, canon, NULL, "%s", why);
@@ -362,6 +352,16 @@ void gw_cv_imply_list(gw_cv *c, const char *names, const char *why) {
 int64_t gw_cv_times(int64_t a, int64_t b) {
     int64_t r;
     return __builtin_mul_overflow(a, b, &r) ? INT64_MAX : r;
+}
+
+int64_t gw_cv_degree(gw_cv *c, const char *canon, const char *ours) {
+    int64_t n = gw_cv_int(c, canon, 1);
+    if (n < 1) {
+        gw_cv_conflict(c, canon, "%lld is no number of ranks", (long long)n);
+        n = 1;
+    }
+    gw_cv_map(c, canon, ours, "%lld", (long long)n);
+    return gw_cv_ours_int(c, ours, n);
 }
 
 int64_t gw_cv_dp_of(gw_cv *c, int64_t ranks, const char *canon) {
@@ -432,6 +432,29 @@ void gw_cv_settle_batch(gw_cv *c, gw_cv_batch b) {
         b.global = (gw_cv_portion){all, NULL, "micro-batch x accumulate x dp"};
     if (c->errors) return;
     for (int i = 0; i < 4; i++) write_portion(c, *parts[i], ours[i]);
+}
+
+void gw_cv_offload(gw_cv *c, const char *canon, const char *path, bool states, int64_t zero,
+                   const char *instead) {
+    const char *device = gw_cv_text(c, canon, "none");
+    const char *ours = gw_str_eq(device, "cpu")    ? "host"
+                       : gw_str_eq(device, "nvme") ? "disk"
+                                                   : NULL;
+    if (ours && states) {
+        gw_cv_map(c, canon, "offload.optimizer", "%s", ours);
+        if (!gw_str_eq(gw_cv_ours(c, "precision.compute"), "fp32"))
+            gw_cv_map(c, canon, "offload.master", "%s", ours);
+    } else if (ours && zero == 3) {
+        gw_cv_map(c, canon, "offload.parameters", "%s", ours);
+    } else if (ours) {
+        gw_cv_refuse(c, canon, instead, "parameters are offloaded where they are sharded");
+    }
+    if (gw_str_eq(device, "none")) gw_cv_imply(c, canon, "everything stays on the device");
+    if (gw_cv_get(c, canon)) gw_cv_conflict(c, canon, "it is none, cpu or nvme");
+    const char *dir = gw_cv_text(c, path, NULL);
+    if (dir && gw_str_eq(ours, "disk"))
+        gw_cv_map(c, path, "offload.dir", "%s", gw_cv_quote(c, dir));
+    gw_cv_imply(c, path, "nothing goes to disk");
 }
 
 void gw_cv_min_lr(gw_cv *c, const char *canon, double value, double lr) {

@@ -245,15 +245,10 @@ const gw_ranks_entry *gw_ranks_find(const gw_ranks_table *t, const char *name) {
 
 /* ---- tensors ---- */
 
-/* Sub-axes that a tensor is cut over, in whatever way. */
-static uint32_t cut_axes(const gw_type *t) {
-    return gw_type_cut_axes(t) | (t->flat ? t->flat_axes : 0);
-}
-
 bool gw_ranks_have_parts(const gw_type *t) { return t->flat || gw_type_cut_axes(t) != 0; }
 
 int64_t gw_ranks_part(const gw_type *t, const gw_mesh *mesh, int64_t rank) {
-    return gw_exec_group_rank(mesh, cut_axes(t), rank);
+    return gw_exec_group_rank(mesh, gw_type_part_axes(t), rank);
 }
 
 /* Is the rank's coordinate 0 on all sub-axes but those of the mask? */
@@ -268,7 +263,7 @@ bool gw_ranks_counts_from(const gw_mesh *mesh, uint32_t over, int home, int64_t 
 }
 
 bool gw_ranks_owns(const gw_type *t, const gw_mesh *mesh, int64_t rank) {
-    return gw_ranks_counts(mesh, cut_axes(t), rank);
+    return gw_ranks_counts(mesh, gw_type_part_axes(t), rank);
 }
 
 /* What becomes of the elements of one rank's piece: put in their places, or added there. */
@@ -344,7 +339,7 @@ gw_status gw_ranks_gather_from(gw_comm *c, const gw_type *t, const gw_mesh *mesh
     taker k = {.t = t,
                .mesh = mesh,
                .whole = whole,
-               .from = cut_axes(t),
+               .from = gw_type_part_axes(t),
                .home = home,
                .bytes = gw_dtype_bits((gw_dtype)t->dtype) / 8};
     return collect(c, &k, mine, what, dg);
@@ -361,7 +356,7 @@ gw_status gw_ranks_add_up_from(gw_comm *c, const gw_type *t, const gw_mesh *mesh
     taker k = {.t = t,
                .mesh = mesh,
                .sum = sum,
-               .from = cut_axes(t) | over,
+               .from = gw_type_part_axes(t) | over,
                .home = home,
                .bytes = gw_dtype_bits((gw_dtype)t->dtype) / 8};
     if (sum) memset(sum, 0, (size_t)gw_type_elems(t) * sizeof *sum);

@@ -12,6 +12,13 @@
 #include "train/metrics.h"  /* gw_history */
 #include "train/session.h"  /* gw_session */
 
+/* The ledger of rank s->stage_rank of the pipeline, whose step (and validation, where the run has
+ * one) is compiled for it. `first`: of rank 0, or NULL. The step's program goes to *out, or, out
+ * NULL, is forgotten. */
+GW_WARN_UNUSED gw_status gw_report_rank_ledger(const gw_setup *s, int64_t data_bytes,
+                                               const gw_ledger *first, gw_ledger *l, gw_graph *out,
+                                               gw_compile_report *report, gw_diags *dg);
+
 /* What is sent: kinds of collectives, and rows of experts, whose bytes the load decides. */
 enum { GW_REPORT_ROWS = GW_COLL_KIND_COUNT, GW_REPORT_WIRES };
 /* "all-reduce"; "expert-rows", counted as all-to-alls by the transport, stand for themselves here.

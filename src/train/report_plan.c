@@ -20,32 +20,43 @@ void gw_report_ledger(const gw_session *s, gw_ledger *l) {
     gw_ledger_init(l, &in);
 }
 
+gw_status gw_report_rank_ledger(const gw_setup *s, int64_t data_bytes, const gw_ledger *first,
+                                gw_ledger *l, gw_graph *out, gw_compile_report *report,
+                                gw_diags *dg) {
+    gw_graph step, valid;
+    bool validates = s->rf->data.valid != NULL;
+    GW_TRY(gw_setup_program(s, true, NULL, &step, report, dg));
+    if (validates) {
+        gw_status st = gw_setup_program(s, false, NULL, &valid, NULL, dg);
+        if (st != GW_OK) {
+            gw_graph_release(&step);
+            return st;
+        }
+    }
+    gw_ledger_input in = {.program = &step,
+                          .report = report,
+                          .valid = validates ? &valid : NULL,
+                          .model = &s->model,
+                          .machine = &s->machine,
+                          .comm = &s->facts.comm,
+                          .first = first,
+                          .fixed = {.data_bytes = data_bytes}};
+    gw_ledger_init(l, &in);
+    if (validates) gw_graph_release(&valid);
+    if (out)
+        *out = step;
+    else
+        gw_graph_release(&step);
+    return GW_OK;
+}
+
 /* The ledger of another rank of the pipeline, by compiling what it compiles. */
 static gw_status other_ledger(const gw_session *s, int rank, const gw_ledger *first, gw_ledger *l,
                               gw_diags *dg) {
     gw_setup one = s->setup;
-    gw_graph step, valid;
     gw_compile_report report = {0};
-    bool validates = s->valid.x != NULL;
     one.stage_rank = rank;
-    GW_TRY(gw_setup_program(&one, true, NULL, &step, &report, dg));
-    if (validates) {
-        gw_status st = gw_setup_program(&one, false, NULL, &valid, NULL, dg);
-        if (st != GW_OK) gw_graph_release(&step);
-        GW_TRY(st);
-    }
-    gw_ledger_input in = {.program = &step,
-                          .report = &report,
-                          .valid = validates ? &valid : NULL,
-                          .model = &s->setup.model,
-                          .machine = &s->setup.machine,
-                          .comm = &s->setup.facts.comm,
-                          .first = first,
-                          .fixed = {.data_bytes = first->fixed.data_bytes}};
-    gw_ledger_init(l, &in);
-    gw_graph_release(&step);
-    if (validates) gw_graph_release(&valid);
-    return GW_OK;
+    return gw_report_rank_ledger(&one, first->fixed.data_bytes, first, l, NULL, &report, dg);
 }
 
 static gw_status write_json(const gw_ledger *l, const char *path, gw_diags *dg) {

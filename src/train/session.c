@@ -442,8 +442,7 @@ gw_status gw_session_whole(const gw_session *s, int i, void *out, gw_diags *dg) 
 }
 
 /* The staging grows to the largest tensor. */
-static gw_status gather_whole(void *user, int i, const void **elements, gw_diags *dg) {
-    gatherer *a = user;
+static gw_status gather_whole(gatherer *a, int i, const void **elements) {
     int64_t bytes = whole_bytes(&a->s->tensors[i]);
     if (bytes > a->bytes) {
         gw_mem_free(a->staging);
@@ -451,7 +450,7 @@ static gw_status gather_whole(void *user, int i, const void **elements, gw_diags
         a->bytes = bytes;
     }
     *elements = a->staging;
-    return gw_session_whole(a->s, i, a->staging, dg);
+    return gw_session_whole(a->s, i, a->staging, NULL);
 }
 
 static void take_meta(const gw_session *s, const char *tokenizer, const char *config, gw_arena *mem,
@@ -547,8 +546,7 @@ gw_hash128 gw_session_hash(const gw_session *s) {
         int i = order[k];
         const gw_ckpt_tensor *t = &s->tensors[i];
         const void *data = t->data;
-        if (gw_ranks_have_parts(t->type) || s->table.stages > 1)
-            st = gather_whole(&a, i, &data, NULL);
+        if (gw_ranks_have_parts(t->type) || s->table.stages > 1) st = gather_whole(&a, i, &data);
         gw_hasher_add(h, t->name, strlen(t->name) + 1);
         if (st == GW_OK) gw_hasher_add(h, data, (size_t)whole_bytes(t));
     }

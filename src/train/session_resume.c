@@ -468,7 +468,10 @@ static gw_status load_tensors(const gw_session *s, const gw_ckpt_manifest *m, gw
         first[i] = take_first_row(&t[i], find_entry(m, t[i].name), &mem);
         taken += first[i];
     }
-    gw_status st = gw_checkpoint_load(m, t, n, NULL, dg);
+    gw_ckpt_loaded read;
+    gw_status st = gw_checkpoint_load(m, t, n, &read, dg);
+    gw_log_debug("read %" PRId64 " bytes of %d files for %" PRId64 " bytes of tensors",
+                 read.bytes_read, read.files, read.bytes_taken);
     for (int i = 0; st == GW_OK && i < n; i++) {
         int64_t row = columns_of(t[i].ndim, t[i].dims) * gw_dtype_bits(t[i].dtype) / 8;
         const gw_ckpt_tensor *to = &s->tensors[i];

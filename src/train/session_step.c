@@ -48,32 +48,16 @@
 
 /* ---- inputs ---- */
 
-typedef struct step_inputs {
-    float lr, muon_lr, inv_scale, seed, aux_seed;
-    int64_t step, batch;
-} step_inputs;
-
-static step_inputs inputs_of(const gw_session *s, const gw_step_batch *b) {
+static gw_step_inputs inputs_of(const gw_session *s, const gw_step_batch *b) {
     double f = gw_lr_factor(&s->lr, s->step);
     double seed = b->step_labels > 0 ? s->scaler.scale / (double)b->step_labels : 0;
-    return (step_inputs){.lr = (float)(s->rf->optimizer.lr * f),
-                         .muon_lr = (float)(s->rf->optimizer.muon_lr * f),
-                         .inv_scale = (float)(1 / s->scaler.scale),
-                         .seed = (float)seed,
-                         .aux_seed = (float)(s->scaler.scale / gw_setup_aux_units(&s->setup)),
-                         .step = s->step + 1,
-                         .batch = s->batch};
-}
-
-/* A program has only the inputs it uses: an absent one takes nothing. */
-static void write_step_inputs(gw_exec *x, const step_inputs *in) {
-    (void)gw_exec_write(x, "lr", &in->lr, sizeof in->lr);
-    (void)gw_exec_write(x, "muon_lr", &in->muon_lr, sizeof in->muon_lr);
-    (void)gw_exec_write(x, "step", &in->step, sizeof in->step);
-    (void)gw_exec_write(x, "inv_scale", &in->inv_scale, sizeof in->inv_scale);
-    (void)gw_exec_write(x, "seed", &in->seed, sizeof in->seed);
-    (void)gw_exec_write(x, "aux_seed", &in->aux_seed, sizeof in->aux_seed);
-    (void)gw_exec_write(x, "batch", &in->batch, sizeof in->batch);
+    return (gw_step_inputs){.lr = (float)(s->rf->optimizer.lr * f),
+                            .muon_lr = (float)(s->rf->optimizer.muon_lr * f),
+                            .inv_scale = (float)(1 / s->scaler.scale),
+                            .seed = (float)seed,
+                            .aux_seed = (float)(s->scaler.scale / gw_setup_aux_units(&s->setup)),
+                            .step = s->step + 1,
+                            .batch = s->batch};
 }
 
 /* gw_exec_loop.feed: micro-batch k of a step, whenever the program comes to it. */
@@ -181,9 +165,9 @@ static gw_status earliest(const gw_session *s, bad_op *b, gw_diags *dg) {
 }
 
 static gw_status first_bad_op(gw_session *s, const gw_step_batch *b, bad_op *bad, gw_diags *dg) {
-    step_inputs in = inputs_of(s, b);
+    gw_step_inputs in = inputs_of(s, b);
     *bad = (bad_op){.op = GW_NONE, .micro = -1};
-    write_step_inputs(s->x, &in);
+    gw_step_inputs_write(s->x, &in);
     GW_TRY(check_segment(s, GW_SEG_PRE, 0, bad, dg));
     if (s->comm || bad->op == GW_NONE) GW_TRY(check_loop(s, b, bad, dg));
     if (s->comm || bad->op == GW_NONE) GW_TRY(check_segment(s, GW_SEG_POST, b->count + 1, bad, dg));
@@ -263,17 +247,17 @@ static gw_status fail_numeric(gw_session *s, const gw_step_batch *b,
 
 /* ---- the step ---- */
 
-static gw_status run_loop(gw_session *s, const gw_step_batch *b, const step_inputs *in,
+static gw_status run_loop(gw_session *s, const gw_step_batch *b, const gw_step_inputs *in,
                           gw_diags *dg) {
     feeding f = {.s = s, .b = b};
     gw_exec_loop loop = {.feed = write_micro_batch, .ran = take_times, .user = &f};
-    write_step_inputs(s->x, in);
+    gw_step_inputs_write(s->x, in);
     GW_TRY(gw_exec_run(s->x, GW_SEG_PRE, dg));
     gw_optimes_take(s->times, GW_SEG_PRE);
     return gw_exec_run_all(s->x, b->count, &loop, dg);
 }
 
-static gw_status run_program(gw_session *s, const gw_step_batch *b, const step_inputs *in,
+static gw_status run_program(gw_session *s, const gw_step_batch *b, const gw_step_inputs *in,
                              gw_diags *dg) {
     GW_TRY(run_loop(s, b, in, dg));
     GW_TRY(gw_exec_run(s->x, GW_SEG_POST, dg));
@@ -368,7 +352,8 @@ static gw_status finish_step(gw_session *s, const gw_step_batch *b, const result
 
 /* What is known of a step before it runs. */
 static gw_session_step_result result_of(const gw_session *s, const gw_step_batch *b,
-                                        const step_inputs *in, int64_t begun, int64_t have_data) {
+                                        const gw_step_inputs *in, int64_t begun,
+                                        int64_t have_data) {
     return (gw_session_step_result){.lr = (double)in->lr,
                                     .loss_scale = s->scaler.scale,
                                     .labels = b->step_labels,
@@ -399,7 +384,7 @@ static gw_status whole_step(gw_session *s, gw_session_step_result *r, gw_diags *
     if (r->stopped) return GW_OK;
     int64_t have_data = gw_clock_ns();
     gw_optimes_host(s->times, begun, have_data);
-    step_inputs in = inputs_of(s, b);
+    gw_step_inputs in = inputs_of(s, b);
     counts before = count(s);
     GW_TRY(run_program(s, b, &in, dg));
     *r = result_of(s, b, &in, begun, have_data);
@@ -576,7 +561,7 @@ static gw_status run_ahead(gw_session *s, gw_session_step_result *r, gw_diags *d
     GW_TRY(load_batch(s, &b, dg));
     int64_t have_data = gw_clock_ns();
     gw_optimes_host(s->times, begun, have_data);
-    step_inputs in = inputs_of(s, b);
+    gw_step_inputs in = inputs_of(s, b);
     gw_session_step_result mine = result_of(s, b, &in, begun, have_data);
     counts before = count(s);
     GW_TRY(run_loop(s, b, &in, dg));

@@ -79,19 +79,6 @@ static gw_status write_valid(void *user, gw_exec *x, int64_t micro, gw_diags *dg
     return GW_OK;
 }
 
-/* Losses are sums; what else a program reads does not matter here. */
-static void write_inputs(gw_exec *x) {
-    const float none = 0, one = 1;
-    const int64_t first = 1, batch = 0;
-    (void)gw_exec_write(x, "lr", &none, sizeof none);
-    (void)gw_exec_write(x, "muon_lr", &none, sizeof none);
-    (void)gw_exec_write(x, "aux_seed", &none, sizeof none);
-    (void)gw_exec_write(x, "seed", &one, sizeof one);
-    (void)gw_exec_write(x, "inv_scale", &one, sizeof one);
-    (void)gw_exec_write(x, "step", &first, sizeof first);
-    (void)gw_exec_write(x, "batch", &batch, sizeof batch);
-}
-
 gw_status gw_session_validate(gw_session *s, gw_session_valid_result *r, gw_diags *dg) {
     const gw_session_valid *v = &s->valid;
     int64_t begun = gw_clock_ns();
@@ -100,7 +87,8 @@ gw_status gw_session_validate(gw_session *s, gw_session_valid_result *r, gw_diag
         (gw_session_valid_result){.loss = (double)NAN, .bpb = (double)NAN, .accuracy = (double)NAN};
     if (!v->x) return GW_OK;
     if (gw_session_has_images(s)) return gw_session_judge_images(s, r, dg);
-    write_inputs(v->x);
+    /* Losses are sums; what else a program reads does not matter here. */
+    gw_step_inputs_write(v->x, &(gw_step_inputs){.seed = 1, .inv_scale = 1, .step = 1});
     GW_TRY(gw_exec_run(v->x, GW_SEG_PRE, dg));
     for (int64_t k = 0; k < v->batches; k++) {
         gw_exec_loop loop = {.feed = write_valid, .user = s};

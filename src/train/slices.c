@@ -88,3 +88,13 @@ void gw_slices_write(const gw_slices *s, gw_exec *x, const gw_micro_batch *m) {
     write_ints(s, x, "docs", m->docs, NULL);
     (void)gw_exec_write(x, "samples", m->sample_ids, s->rows * (int64_t)sizeof *m->sample_ids);
 }
+
+void gw_step_inputs_write(gw_exec *x, const gw_step_inputs *in) {
+    (void)gw_exec_write(x, "lr", &in->lr, sizeof in->lr);
+    (void)gw_exec_write(x, "muon_lr", &in->muon_lr, sizeof in->muon_lr);
+    (void)gw_exec_write(x, "step", &in->step, sizeof in->step);
+    (void)gw_exec_write(x, "inv_scale", &in->inv_scale, sizeof in->inv_scale);
+    (void)gw_exec_write(x, "seed", &in->seed, sizeof in->seed);
+    (void)gw_exec_write(x, "aux_seed", &in->aux_seed, sizeof in->aux_seed);
+    (void)gw_exec_write(x, "batch", &in->batch, sizeof in->batch);
+}

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A micro-batch of tokens as one rank's program takes it: the rows and columns that it holds.
+// A step's inputs as one rank's program takes them: of micro-batches of tokens the rows and columns
+// that it holds.
 #ifndef GW_TRAIN_SLICES_H
 #define GW_TRAIN_SLICES_H
 
@@ -24,5 +25,13 @@ void gw_slices_init(gw_slices *s, const gw_exec *x, int64_t rows, int64_t seq, g
  * padding: token -1, label GW_LABEL_MASKED, position 0, in a document of its own. Allocates
  * nothing. */
 void gw_slices_write(const gw_slices *s, gw_exec *x, const gw_micro_batch *m);
+
+/* The scalars that a step's program reads before its micro-batches. */
+typedef struct gw_step_inputs {
+    float lr, muon_lr, inv_scale, seed, aux_seed;
+    int64_t step, batch;
+} gw_step_inputs;
+/* A program has only the inputs it uses: one that it lacks takes nothing. */
+void gw_step_inputs_write(gw_exec *x, const gw_step_inputs *in);
 
 #endif

@@ -71,7 +71,7 @@ static gw_status try_group(gw_verifier *r, int64_t i, const group *o) {
     gw_verify_item *it = &r->items[i];
     gw_verify_tensor *e = &r->entries[i];
     const gw_type *t = &it->in_layout->type;
-    uint32_t cut = gw_type_cut_axes(t) | (t->flat ? t->flat_axes : 0);
+    uint32_t cut = gw_type_part_axes(t);
     if (o->axes & cut) return GW_OK;
     bool has = it->in_layout->value != GW_NONE, root = gw_verify_is_root(r);
     const void *here = has ? gw_exec_tensor(r->layout.x, it->in_layout->value).data : NULL;

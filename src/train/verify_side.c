@@ -279,17 +279,15 @@ static void write_step_inputs(gw_verify_side *v, const gw_step_batch *b, bool au
     double seed = b->step_labels > 0 ? (double)v->scale / (double)b->step_labels : 0;
     if (v->hooks && v->hooks->seed)
         seed = v->hooks->seed(seed, b, gw_ranks_me(v->comm), v->hooks->user);
-    float seed_f = (float)seed, inv_scale = 1.0f / v->scale;
-    float aux_seed = aux ? (float)((double)v->scale / gw_setup_aux_units(v->setup)) : 0;
-    float muon_lr = (float)v->setup->rf->optimizer.muon_lr;
-    int64_t batch = v->step, step = v->step + 1;
-    (void)gw_exec_write(v->x, "lr", &v->lr, sizeof v->lr);
-    (void)gw_exec_write(v->x, "muon_lr", &muon_lr, sizeof muon_lr);
-    (void)gw_exec_write(v->x, "step", &step, sizeof step);
-    (void)gw_exec_write(v->x, "inv_scale", &inv_scale, sizeof inv_scale);
-    (void)gw_exec_write(v->x, "seed", &seed_f, sizeof seed_f);
-    (void)gw_exec_write(v->x, "aux_seed", &aux_seed, sizeof aux_seed);
-    (void)gw_exec_write(v->x, "batch", &batch, sizeof batch);
+    gw_step_inputs_write(
+        v->x, &(gw_step_inputs){
+                  .lr = v->lr,
+                  .muon_lr = (float)v->setup->rf->optimizer.muon_lr,
+                  .inv_scale = 1.0f / v->scale,
+                  .seed = (float)seed,
+                  .aux_seed = aux ? (float)((double)v->scale / gw_setup_aux_units(v->setup)) : 0,
+                  .step = v->step + 1,
+                  .batch = v->step});
 }
 
 /* The loss is a sum; where the program leaves it partial it is added up here. Of a pipeline the

@@ -36,6 +36,20 @@ import json, sys
 o = json.load(sys.stdin)
 assert o["step"] == 4 and len(o["files"]) == 2 and any(t["chunks"] == 2 for t in o["tensors"]), o'
 "$gw" checkpoint verify b | grep -q whole
+
+# What plan says of a checkpoint is what was written: tensors to the byte, chunks, files.
+"$gw" plan run.yaml --ranks 2 --set layout.tp=2 --json >p.json
+"$gw" checkpoint show b --json >s.json
+python3 - <<'P'
+import json, os
+p, s = json.load(open("p.json"))["checkpoint"], json.load(open("s.json"))
+assert p["bytes"] == sum(t["bytes"] for t in s["tensors"]), (p, s["bytes"])
+assert p["chunks"] == sum(t["chunks"] for t in s["tensors"]) and p["files"] == len(s["files"]), p
+assert p["smallest_bytes"] <= p["bytes"] / 2 <= p["largest_bytes"], p
+m = json.load(open("b/checkpoints/step-00000004/manifest.json"))
+size = sum(len(json.dumps(m[k], separators=(",", ":"))) for k in ("files", "chunks", "tensors"))
+assert 0.8 < p["manifest_bytes"] / size < 1.25, (p["manifest_bytes"], size)
+P
 "$gw" checkpoint diff a a | grep -q 'every bit'
 if "$gw" checkpoint diff a b --json >d.json; then fail "two layouts round alike"; fi
 python3 - <<'P'

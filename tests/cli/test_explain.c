@@ -2,14 +2,10 @@
 // `gradwright explain` held to figures that are known from elsewhere: published papers, data
 // sheets, and sums done by hand. Closed forms are evaluated through src/plan; that programs agree
 // with them is asked of the command, with other layer counts, kv heads and vocabularies too.
-#include <jansson.h>  /* json_loadb */
-#include <stdio.h>    /* popen */
-#include <stdlib.h>   /* getenv */
-#include <string.h>   /* strtok_r */
-#include <sys/wait.h> /* WEXITSTATUS */
+#include <string.h> /* strtok_r */
 
-#include "base/io.h"      /* gw_path_exists */
 #include "base/str.h"     /* gw_str */
+#include "command.h"      /* command_run */
 #include "harness.h"      /* TEST, CHECK */
 #include "plan/explain.h" /* gw_explain */
 
@@ -302,47 +298,15 @@ TEST(every_line_of_every_topic_is_a_number) {
                       explained.results[k].line->key);
         gw_explain_release(&explained);
     }
-    CHECK_EQ((int)(gw_explain_topic_at(18) != NULL), 1);
+    CHECK(gw_explain_topic_at(18) != NULL);
     gw_diags_release(&dg);
 }
 
 /* ---- the command ---- */
 
-static int run(gw_str *out, const char *fmt, ...) GW_PRINTF(2, 3);
-static int run(gw_str *out, const char *fmt, ...) {
-    const char *bin = getenv("GW_BIN");
-    if (!bin || !gw_path_exists(bin)) SKIP("GW_BIN names no program");
-    gw_str cmd = {0};
-    va_list ap;
-    gw_str_printf(&cmd, "'%s' explain ", bin);
-    va_start(ap, fmt);
-    gw_str_vprintf(&cmd, fmt, ap);
-    va_end(ap);
-    gw_str_add(&cmd, " 2>&1");
-    gw_str_clear(out);
-    FILE *p = popen(gw_str_c(&cmd), "r");
-    CHECK(p != NULL);
-    char buf[4096];
-    size_t n;
-    while ((n = fread(buf, 1, sizeof buf, p)) > 0) gw_str_add_n(out, buf, n);
-    int rc = pclose(p);
-    test_note("%s -> %d\n%.3000s", gw_str_c(&cmd), WEXITSTATUS(rc), gw_str_c(out));
-    gw_str_release(&cmd);
-    CHECK(WIFEXITED(rc));
-    return WEXITSTATUS(rc);
-}
-
-static bool says(const gw_str *out, const char *text) {
-    return strstr(gw_str_c(out), text) != NULL;
-}
-
 /* At least `least` figures are read from programs, and all agree. */
 static void agrees(const char *words, int least) {
-    gw_str out = {0};
-    json_error_t err;
-    CHECK_EQ(run(&out, "%s --json", words), 0);
-    json_t *j = json_loadb(gw_str_c(&out), out.len, 0, &err), *line;
-    CHECK_MSG(j, "%s", err.text);
+    json_t *j = command_json("explain %s --json", words), *line;
     size_t i;
     int read = 0;
     json_array_foreach(json_object_get(j, "lines"), i, line) {
@@ -353,7 +317,6 @@ static void agrees(const char *words, int least) {
     }
     CHECK_MSG(read >= least, "%s: %d figures from programs, not %d", words, read, least);
     json_decref(j);
-    gw_str_release(&out);
 }
 
 TEST_WITHIN(programs_have_the_same_states, 120) {
@@ -380,25 +343,27 @@ TEST_WITHIN(programs_take_the_same_time, 120) {
 
 TEST(wrong_words_are_refused_with_the_known_ones) {
     gw_str out = {0};
-    CHECK_EQ(run(&out, "zero nodes=3 n=-1 n=1.5"), 2);
-    CHECK(says(&out, "nodes=3") && says(&out, "explain-input") && says(&out, "Nlookup"));
-    CHECK(says(&out, "'-1'") && says(&out, "whole number"));
-    CHECK_EQ(run(&out, "zer"), 2);
-    CHECK(says(&out, "did you mean zero?"));
-    CHECK_EQ(run(&out, "zero --model nothing"), 2);
-    CHECK(says(&out, "llama3-8b"));
-    CHECK_EQ(run(&out, "loader --model llama3-8b"), 2);
-    CHECK_EQ(run(&out, "tp kv=3"), 2);
+    CHECK_EQ(command_run_both(&out, "explain zero nodes=3 n=-1 n=1.5"), 2);
+    CHECK(command_says(&out, "nodes=3") && command_says(&out, "explain-input") &&
+          command_says(&out, "Nlookup"));
+    CHECK(command_says(&out, "'-1'") && command_says(&out, "whole number"));
+    CHECK_EQ(command_run_both(&out, "explain zer"), 2);
+    CHECK(command_says(&out, "did you mean zero?"));
+    CHECK_EQ(command_run_both(&out, "explain zero --model nothing"), 2);
+    CHECK(command_says(&out, "llama3-8b"));
+    CHECK_EQ(command_run_both(&out, "explain loader --model llama3-8b"), 2);
+    CHECK_EQ(command_run_both(&out, "explain tp kv=3"), 2);
     gw_str_release(&out);
 }
 
 TEST(without_a_topic_all_are_listed_and_messages_are_explained) {
     const gw_explain_topic *t;
     gw_str out = {0};
-    CHECK_EQ(run(&out, "%s", ""), 0);
-    for (int i = 0; (t = gw_explain_topic_at(i)) != NULL; i++) CHECK(says(&out, t->name));
-    CHECK_EQ(run(&out, "memory-short"), 0);
-    CHECK(says(&out, "means") && says(&out, "what to do") && says(&out, "gradwright plan"));
-    CHECK_EQ(run(&out, "memory-short n=3"), 2);
+    CHECK_EQ(command_run(&out, "explain"), 0);
+    for (int i = 0; (t = gw_explain_topic_at(i)) != NULL; i++) CHECK(command_says(&out, t->name));
+    CHECK_EQ(command_run_both(&out, "explain memory-short"), 0);
+    CHECK(command_says(&out, "means") && command_says(&out, "what to do") &&
+          command_says(&out, "gradwright plan"));
+    CHECK_EQ(command_run_both(&out, "explain memory-short n=3"), 2);
     gw_str_release(&out);
 }

@@ -1,43 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // `gradwright plan RUN_DIR`, `plan` on a calibrated machine, and `gradwright calibrate` itself.
-#include <jansson.h>  /* json_load_file */
-#include <sched.h>    /* sched_getaffinity */
-#include <stdio.h>    /* popen */
-#include <stdlib.h>   /* getenv */
-#include <string.h>   /* strstr */
-#include <sys/wait.h> /* WEXITSTATUS */
+#include <sched.h>  /* sched_getaffinity */
+#include <string.h> /* strstr */
 
-#include "base/io.h"           /* gw_file_write_atomic */
 #include "base/str.h"          /* gw_str */
 #include "file/megatron_idx.h" /* gw_midx_writer */
+#include "command.h"           /* command_run */
 #include "harness.h"           /* TEST, CHECK */
 #include "plan/calibrate.h"    /* gw_timings */
-
-/* Runs `gradwright ARGS` in the test's own folder. */
-static int run(gw_str *out, const char *fmt, ...) GW_PRINTF(2, 3);
-static int run(gw_str *out, const char *fmt, ...) {
-    const char *bin = getenv("GW_BIN");
-    if (!bin || !gw_path_exists(bin)) SKIP("GW_BIN names no program");
-    char *whole = realpath(bin, NULL);
-    gw_str cmd = {0};
-    va_list ap;
-    gw_str_printf(&cmd, "cd '%s' && '%s' ", test_tmp_path("."), whole);
-    va_start(ap, fmt);
-    gw_str_vprintf(&cmd, fmt, ap);
-    va_end(ap);
-    gw_str_add(&cmd, " 2>&1");
-    gw_str_clear(out);
-    FILE *p = popen(gw_str_c(&cmd), "r");
-    CHECK(p != NULL);
-    char buf[4096];
-    size_t n;
-    while ((n = fread(buf, 1, sizeof buf, p)) > 0) gw_str_add_n(out, buf, n);
-    int rc = pclose(p);
-    test_note("%s -> %d\n%.3000s", gw_str_c(&cmd), WEXITSTATUS(rc), gw_str_c(out));
-    gw_str_release(&cmd);
-    free(whole);
-    return WEXITSTATUS(rc);
-}
 
 static void write_run(const char *more) {
     uint32_t ids[4096];
@@ -54,8 +24,7 @@ static void write_run(const char *more) {
                   "train: {steps: 4, seq_len: 32, micro_batch: 2}\n"
                   "checkpoint: {every: 0}\n%s\n",
                   more);
-    CHECK_EQ(gw_file_write_atomic(test_tmp_path("run.yaml"), text.data, (int64_t)text.len, NULL),
-             GW_OK);
+    command_file("run.yaml", gw_str_c(&text));
     gw_str_release(&text);
 }
 
@@ -93,15 +62,6 @@ static void write_calibration(const char *host) {
     CHECK_EQ(gw_timings_write(test_tmp_path("calibration.json"), NULL, &t, NULL), GW_OK);
 }
 
-static json_t *json_of(const gw_str *out) {
-    const char *from = strchr(gw_str_c(out), '{');
-    json_error_t e;
-    CHECK(from != NULL);
-    json_t *j = json_loads(from, JSON_REJECT_DUPLICATES, &e);
-    CHECK_MSG(j, "%s", e.text);
-    return j;
-}
-
 /* The row of this name. */
 static const json_t *row_of(const json_t *j, const char *name) {
     const json_t *rows = json_object_get(j, "rows");
@@ -120,9 +80,8 @@ TEST(a_run_stands_beside_its_plan) {
     gw_str out = {0};
     write_run("");
     write_calibration(NULL);
-    CHECK_EQ(run(&out, "train run.yaml --out one --quiet"), 0);
-    CHECK_EQ(run(&out, "plan one --json"), 0);
-    json_t *j = json_of(&out), *summary;
+    CHECK_EQ(command_run_both(&out, "train run.yaml --out one --quiet"), 0);
+    json_t *j = command_json("plan one --json"), *summary;
     CHECK_STR(json_string_value(json_object_get(j, "hardware")), "this");
     const json_t *arena = row_of(j, "arena"), *step = row_of(j, "time of a step");
     CHECK(of(arena, "planned") > 0);
@@ -130,15 +89,14 @@ TEST(a_run_stands_beside_its_plan) {
     summary = json_load_file(test_tmp_path("one/summary.json"), 0, NULL);
     CHECK_NEAR(of(step, "measured"), of(json_object_get(summary, "measured"), "step_s"), 1e-12);
     /* The planned time is that of `plan`, and the ops explain it. */
-    CHECK_EQ(run(&out, "plan run.yaml --json"), 0);
-    json_t *plan = json_of(&out);
+    json_t *plan = command_json("plan run.yaml --json");
     CHECK_NEAR(of(plan, "step_time_s") / of(step, "planned"), 1, 1e-9);
     double sum = 0;
     const json_t *ops = json_object_get(j, "ops");
     for (size_t i = 0; i < json_array_size(ops); i++)
         sum += of(json_array_get(ops, i), "planned_s");
     CHECK_MSG(sum > 0.5 * of(step, "planned") && sum <= of(step, "planned") * 1.001, "%g", sum);
-    CHECK_EQ(run(&out, "plan one"), 0);
+    CHECK_EQ(command_run_both(&out, "plan one"), 0);
     CHECK(strstr(gw_str_c(&out), "what explains the difference"));
     json_decref(j);
     json_decref(plan);
@@ -149,9 +107,8 @@ TEST(a_run_stands_beside_its_plan) {
 TEST(bytes_of_ranks_stand_beside_their_plan) {
     gw_str out = {0};
     write_run("layout: {zero: 1}");
-    CHECK_EQ(run(&out, "train run.yaml --ranks 2 --out two --quiet"), 0);
-    CHECK_EQ(run(&out, "plan two --json"), 0);
-    json_t *j = json_of(&out);
+    CHECK_EQ(command_run_both(&out, "train run.yaml --ranks 2 --out two --quiet"), 0);
+    json_t *j = command_json("plan two --json");
     CHECK(json_is_null(json_object_get(j, "hardware")));
     const json_t *rows = json_object_get(j, "rows");
     int sent = 0;
@@ -172,15 +129,15 @@ TEST(a_calibration_of_another_machine_is_not_used) {
     gw_str out = {0};
     write_run("");
     write_calibration("elsewhere.example");
-    CHECK_EQ(run(&out, "plan run.yaml --json"), 0);
+    CHECK_EQ(command_run(&out, "plan run.yaml --json 2>&1 >plan.json"), 0);
     CHECK(strstr(gw_str_c(&out), "elsewhere.example"));
-    json_t *j = json_of(&out);
+    json_t *j = json_load_file(test_tmp_path("plan.json"), 0, NULL);
+    CHECK(j != NULL);
     CHECK(json_object_get(j, "hardware") == NULL);
     json_decref(j);
-    CHECK_EQ(run(&out, "plan run.yaml --hardware this"), 2);
+    CHECK_EQ(command_run_both(&out, "plan run.yaml --hardware this"), 2);
     CHECK(strstr(gw_str_c(&out), "elsewhere.example"));
-    CHECK_EQ(run(&out, "plan run.yaml --hardware ./calibration.json --json"), 0);
-    j = json_of(&out);
+    j = command_json("plan run.yaml --hardware ./calibration.json --json");
     CHECK_STR(json_string_value(json_object_get(j, "hardware")), "calibrated elsewhere.example");
     json_decref(j);
     gw_str_release(&out);
@@ -195,13 +152,14 @@ TEST_LONG(calibrate_writes_what_plan_reads) {
     char why[160];
     gw_diags_init(&dg);
     write_run("");
-    CHECK_EQ(run(&out, "calibrate --ranks 2 --seconds 0.001 --max-size 64KiB --ops-seconds 1"), 0);
+    CHECK_EQ(command_run_both(
+                 &out, "calibrate --ranks 2 --seconds 0.001 --max-size 64KiB --ops-seconds 1"),
+             0);
     CHECK_OK(gw_timings_read(test_tmp_path("calibration.json"), &a, &t, &dg), &dg);
     CHECK_MSG(gw_timings_fit_here(&t, why), "%s", why);
     CHECK(t.n > 500);
     CHECK(gw_timings_peak(&t, GW_F32) > 1e8);
-    CHECK_EQ(run(&out, "plan run.yaml --hardware this --json"), 0);
-    json_t *j = json_of(&out);
+    json_t *j = command_json("plan run.yaml --hardware this --json");
     CHECK(of(j, "step_time_s") > 0);
     json_decref(j);
     gw_diags_release(&dg);

@@ -2,16 +2,12 @@
 // The search on real programs: of tiny models every layout is compiled and simulated, and the
 // pruned search must find no worse for any objective; bounds hold; no rule refuses what is
 // proposed; the run file that is printed plans to the same step time. And the command's own words.
-#include <jansson.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 
-#include "base/io.h"         /* gw_file_write_atomic */
 #include "base/str.h"        /* gw_str */
 #include "cli/plan_search.h" /* gw_search_site */
+#include "command.h"         /* command_run */
 #include "harness.h"
 
 typedef struct asked {
@@ -208,47 +204,6 @@ TEST_WITHIN(plan_search_prunes_recomputation_rightly, 240) {
 
 /* ---- the command ---- */
 
-static int run(gw_str *out, const char *fmt, ...) GW_PRINTF(2, 3);
-static int run(gw_str *out, const char *fmt, ...) {
-    const char *bin = getenv("GW_BIN");
-    if (!bin || !gw_path_exists(bin)) SKIP("GW_BIN names no program");
-    gw_str cmd = {0};
-    va_list ap;
-    gw_str_printf(&cmd, "'%s' ", bin);
-    va_start(ap, fmt);
-    gw_str_vprintf(&cmd, fmt, ap);
-    va_end(ap);
-    gw_str_clear(out);
-    FILE *p = popen(gw_str_c(&cmd), "r");
-    CHECK(p != NULL);
-    char buf[4096];
-    size_t n;
-    while ((n = fread(buf, 1, sizeof buf, p)) > 0) gw_str_add_n(out, buf, n);
-    int rc = pclose(p);
-    test_note("%s -> %d\n%.3000s", gw_str_c(&cmd), WEXITSTATUS(rc), gw_str_c(out));
-    gw_str_release(&cmd);
-    CHECK(WIFEXITED(rc));
-    return WEXITSTATUS(rc);
-}
-
-static json_t *run_json(const char *args) {
-    gw_str out = {0};
-    CHECK_EQ(run(&out, "%s", args), 0);
-    json_error_t e;
-    json_t *j = json_loadb(gw_str_c(&out), out.len, JSON_REJECT_DUPLICATES, &e);
-    CHECK_MSG(j, "%s", e.text);
-    gw_str_release(&out);
-    return j;
-}
-
-static double real_of(const json_t *j, const char *a, const char *b, const char *c) {
-    const json_t *x = json_object_get(j, a);
-    if (b) x = json_object_get(x, b);
-    if (c) x = json_object_get(x, c);
-    CHECK_MSG(json_is_number(x), "%s.%s.%s is no number", a, b ? b : "", c ? c : "");
-    return json_number_value(x);
-}
-
 #define RUN_FILE                                                                                   \
     "model: {family: llama, layers: 6, hidden: 128, heads: 8, kv_heads: 4, ffn: 256, vocab: "      \
     "512}\n"                                                                                       \
@@ -258,39 +213,30 @@ static double real_of(const json_t *j, const char *a, const char *b, const char 
 
 /* What the search proposes is a run file that plan takes, with the step time that was promised. */
 TEST_WITHIN(plan_search_proposes_what_plan_confirms, 120) {
-    const char *file = test_tmp_path("run.yaml"), *best = test_tmp_path("best.yaml");
-    CHECK_EQ(gw_file_write_atomic(file, RUN_FILE, (int64_t)strlen(RUN_FILE), NULL), GW_OK);
-    gw_str cmd = {0};
-    gw_str_printf(&cmd, "plan %s --hardware h100 --world 8 --search --budget 10 --json", file);
-    json_t *j = run_json(gw_str_c(&cmd));
+    const char *file = command_file("run.yaml", RUN_FILE);
+    json_t *j = command_json("plan %s --hardware h100 --world 8 --search --budget 10 --json", file);
     const char *text = json_string_value(json_object_get(j, "run_file"));
     CHECK(text != NULL && strstr(text, "bucket: "));
-    CHECK_EQ(gw_file_write_atomic(best, text, (int64_t)strlen(text), NULL), GW_OK);
-    gw_str_clear(&cmd);
-    gw_str_printf(&cmd, "plan %s --hardware h100 --world 8 --json", best);
-    json_t *p = run_json(gw_str_c(&cmd));
-    CHECK_NEAR(real_of(p, "step_time_s", NULL, NULL), real_of(j, "search", "best", "step_time_s"),
+    const char *best = command_file("best.yaml", text);
+    json_t *p = command_json("plan %s --hardware h100 --world 8 --json", best);
+    CHECK_NEAR(command_figure(p, "step_time_s"), command_figure(j, "search.best.step_time_s"),
                1e-15);
-    CHECK_NEAR(real_of(p, "memory", "total_bytes", NULL),
-               real_of(j, "search", "best", "total_bytes"), 0);
+    CHECK_NEAR(command_figure(p, "memory.total_bytes"),
+               command_figure(j, "search.best.total_bytes"), 0);
     CHECK(json_is_true(json_object_get(p, "fits")));
-    CHECK_EQ((int64_t)real_of(p, "tokens_per_step", NULL, NULL), 64 * 128);
+    CHECK_EQ((int64_t)command_figure(p, "tokens_per_step"), 64 * 128);
     json_decref(p);
     json_decref(j);
-    gw_str_release(&cmd);
 }
 
 /* A lever that --set gives is held; one that the file gives is turned. */
 TEST_WITHIN(plan_search_holds_what_set_gives, 120) {
-    const char *file = test_tmp_path("run.yaml");
-    CHECK_EQ(gw_file_write_atomic(file, RUN_FILE, (int64_t)strlen(RUN_FILE), NULL), GW_OK);
-    gw_str cmd = {0};
-    gw_str_printf(&cmd,
-                  "plan %s --hardware h100 --world 8 --search --budget 4 --json "
-                  "--set layout.pp=2 --set layout.schedule=gpipe --set recompute.policy=full",
-                  file);
-    json_t *j = run_json(gw_str_c(&cmd));
-    const json_t *best = json_object_get(json_object_get(j, "search"), "best");
+    const char *file = command_file("run.yaml", RUN_FILE);
+    json_t *j =
+        command_json("plan %s --hardware h100 --world 8 --search --budget 4 --json "
+                     "--set layout.pp=2 --set layout.schedule=gpipe --set recompute.policy=full",
+                     file);
+    const json_t *best = command_at(j, "search.best");
     CHECK_EQ(json_integer_value(json_object_get(best, "pp")), 2);
     CHECK_STR(json_string_value(json_object_get(best, "schedule")), "gpipe");
     CHECK_STR(json_string_value(json_object_get(best, "recompute")), "full");
@@ -299,36 +245,32 @@ TEST_WITHIN(plan_search_holds_what_set_gives, 120) {
                  json_integer_value(json_object_get(best, "cp")),
              4);
     json_decref(j);
-    gw_str_release(&cmd);
 }
 
 /* Without a machine the memory levers of this one, and work is what is compared. */
 TEST_WITHIN(plan_search_without_a_machine, 120) {
-    gw_str cmd = {0};
-    const char *file = test_tmp_path("run.yaml");
     static const char *const text =
         "model: {family: llama, layers: 4, hidden: 128, heads: 8, kv_heads: 4, ffn: 512, vocab: "
         "512}\n"
         "train: {seq_len: 256, micro_batch: 8}\n";
-    CHECK_EQ(gw_file_write_atomic(file, text, (int64_t)strlen(text), NULL), GW_OK);
-    gw_str_printf(&cmd, "plan %s --search --budget 20 --json --memory 4GB", file);
-    json_t *wide = run_json(gw_str_c(&cmd));
-    double bytes = real_of(wide, "search", "best", "total_bytes");
-    gw_str_clear(&cmd);
-    gw_str_printf(&cmd, "plan %s --search --budget 20 --json --memory %.0f", file, bytes * 0.7);
-    json_t *tight = run_json(gw_str_c(&cmd));
-    CHECK(real_of(tight, "search", "best", "total_bytes") <= bytes * 0.7);
-    CHECK(real_of(tight, "search", "best", "effort") >= real_of(wide, "search", "best", "effort"));
+    const char *file = command_file("run.yaml", text);
+    json_t *wide = command_json("plan %s --search --budget 20 --json --memory 4GB", file);
+    double bytes = command_figure(wide, "search.best.total_bytes");
+    json_t *tight =
+        command_json("plan %s --search --budget 20 --json --memory %.0f", file, bytes * 0.7);
+    CHECK(command_figure(tight, "search.best.total_bytes") <= bytes * 0.7);
+    CHECK(command_figure(tight, "search.best.effort") >=
+          command_figure(wide, "search.best.effort"));
     json_decref(tight);
     json_decref(wide);
-    gw_str_release(&cmd);
 }
 
 /* 16 bytes a parameter of llama3-8b are 128 GB: one chip of 80 GB does not hold it, and what is
  * found holds it while its half does not. */
 TEST_WITHIN(plan_search_smallest_fleet_is_minimal, 200) {
-    json_t *j = run_json("plan llama3-8b --hardware h100 --search --objective fleet --budget 30 "
-                         "--json --set precision.gradients=compute --set offload.optimizer=device");
+    json_t *j =
+        command_json("plan llama3-8b --hardware h100 --search --objective fleet --budget 30 "
+                     "--json --set precision.gradients=compute --set offload.optimizer=device");
     const json_t *fleet = json_object_get(j, "fleet");
     int64_t chips = json_integer_value(json_object_get(fleet, "chips"));
     CHECK(chips >= 2 && chips <= 8);
@@ -347,14 +289,14 @@ TEST_WITHIN(plan_search_smallest_fleet_is_minimal, 200) {
 
 TEST(plan_search_refuses_what_it_cannot) {
     gw_str out = {0};
-    CHECK_EQ(run(&out, "plan gpt2-124m --objective time 2>&1"), 2);
+    CHECK_EQ(command_run(&out, "plan gpt2-124m --objective time 2>&1"), 2);
     CHECK(strstr(gw_str_c(&out), "--objective is of --search"));
-    CHECK_EQ(run(&out, "plan gpt2-124m --search --objective cost 2>&1"), 2);
+    CHECK_EQ(command_run(&out, "plan gpt2-124m --search --objective cost 2>&1"), 2);
     CHECK(strstr(gw_str_c(&out), "price"));
-    CHECK_EQ(run(&out, "plan gpt2-124m --search --hardware h100 --timeline 2>&1"), 2);
-    CHECK_EQ(run(&out, "plan gpt2-124m --search --budget -1 2>&1"), 2);
-    CHECK_EQ(run(&out, "plan gpt2-124m --search --hardware h100 --set recompute.policy=ops "
-                       "--set 'recompute.ops=[rmsnorm]' 2>&1"),
+    CHECK_EQ(command_run(&out, "plan gpt2-124m --search --hardware h100 --timeline 2>&1"), 2);
+    CHECK_EQ(command_run(&out, "plan gpt2-124m --search --budget -1 2>&1"), 2);
+    CHECK_EQ(command_run(&out, "plan gpt2-124m --search --hardware h100 --set recompute.policy=ops "
+                               "--set 'recompute.ops=[rmsnorm]' 2>&1"),
              2);
     gw_str_release(&out);
 }

@@ -1,34 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program as a user meets it: exit codes, streams, pipes. GW_BIN names the executable.
-#include <jansson.h>  /* json_loads */
-#include <stdio.h>    /* popen */
-#include <stdlib.h>   /* getenv */
-#include <string.h>   /* strstr */
-#include <sys/wait.h> /* WEXITSTATUS */
+#include <stdlib.h> /* getenv */
+#include <string.h> /* strstr */
 
-#include "base/io.h"       /* gw_path_exists */
+#include "base/io.h"       /* gw_file_read */
 #include "base/str.h"      /* gw_str */
+#include "command.h"       /* command_run */
 #include "harness.h"       /* TEST, CHECK */
 #include "train/runfile.h" /* gw_runfile_parse */
-
-/* Runs `gradwright ARGS` in a shell; returns the exit code and stdout (with stderr if asked for by
- * 2>&1 in the arguments). */
-static int run(const char *args, gw_str *out) {
-    const char *bin = getenv("GW_BIN");
-    if (!bin || !gw_path_exists(bin)) SKIP("GW_BIN names no program");
-    gw_str cmd = {0};
-    gw_str_clear(out);
-    gw_str_printf(&cmd, "'%s' %s", bin, args);
-    FILE *p = popen(gw_str_c(&cmd), "r");
-    CHECK(p != NULL);
-    char buf[4096];
-    size_t n;
-    while ((n = fread(buf, 1, sizeof buf, p)) > 0) gw_str_add_n(out, buf, n);
-    int rc = pclose(p);
-    gw_str_release(&cmd);
-    CHECK_MSG(WIFEXITED(rc), "ended by a signal: %s", args);
-    return WEXITSTATUS(rc);
-}
 
 TEST(exit_codes) {
     static const struct {
@@ -67,7 +46,7 @@ TEST(exit_codes) {
     };
     gw_str out = {0};
     for (size_t i = 0; i < GW_COUNT(cases); i++) {
-        int rc = run(cases[i].args, &out);
+        int rc = command_run(&out, "%s", cases[i].args);
         test_note("gradwright %s\n%s", cases[i].args, gw_str_c(&out));
         CHECK_EQ(rc, cases[i].code);
         CHECK(strstr(gw_str_c(&out), cases[i].says) != NULL);
@@ -77,9 +56,9 @@ TEST(exit_codes) {
 
 TEST(diagnostics_are_on_stderr_and_printed_once) {
     gw_str out = {0};
-    CHECK_EQ(run("config /nonexistent.yaml 2>/dev/null", &out), 2);
+    CHECK_EQ(command_run(&out, "config /nonexistent.yaml 2>/dev/null"), 2);
     CHECK_STR(gw_str_c(&out), "");
-    run("config /nonexistent.yaml 2>&1", &out);
+    command_run(&out, "config /nonexistent.yaml 2>&1");
     const char *first = strstr(gw_str_c(&out), "error:");
     CHECK(first && !strstr(first + 1, "error:"));
     CHECK(!strchr(gw_str_c(&out), '\033')); /* not a terminal */
@@ -88,20 +67,21 @@ TEST(diagnostics_are_on_stderr_and_printed_once) {
 
 TEST(decoded_text_is_what_was_asked_for) {
     gw_str out = {0}, args = {0};
-    CHECK_EQ(run("tokenizer decode bytes 72 34 10 0 --json", &out), 0);
+    CHECK_EQ(command_run(&out, "tokenizer decode bytes 72 34 10 0 --json"), 0);
     json_t *j = json_loadb(gw_str_c(&out), out.len, JSON_ALLOW_NUL, NULL);
     CHECK(j && json_is_true(json_object_get(j, "exact")));
     const json_t *text = json_object_get(j, "text");
     CHECK_EQ(json_string_length(text), 4);
     CHECK(memcmp(json_string_value(text), "H\"\n", 4) == 0);
     json_decref(j);
-    CHECK_EQ(run("tokenizer decode bytes 72 255 --json", &out), 0); /* no UTF-8 begins with 255 */
+    CHECK_EQ(command_run(&out, "tokenizer decode bytes 72 255 --json"),
+             0); /* no UTF-8 begins with 255 */
     j = json_loadb(gw_str_c(&out), out.len, 0, NULL);
     CHECK(j && json_is_false(json_object_get(j, "exact")));
     CHECK_STR(json_string_value(json_object_get(j, "text")), "H\xef\xbf\xbd");
     json_decref(j);
     gw_str_printf(&args, "tokenizer decode bytes 72 255 --out '%s'", test_tmp_path("t"));
-    CHECK_EQ(run(gw_str_c(&args), &out), 0);
+    CHECK_EQ(command_run(&out, "%s", gw_str_c(&args)), 0);
     CHECK_EQ(out.len, 0);
     CHECK_EQ(gw_file_read(test_tmp_path("t"), 0, &out, NULL), GW_OK);
     CHECK_STR(gw_str_c(&out), "H\xff");
@@ -112,12 +92,12 @@ TEST(decoded_text_is_what_was_asked_for) {
 TEST(a_reader_that_leaves_is_no_failure) {
     gw_str out = {0};
     const char *bin = getenv("GW_BIN");
-    int rc = run("docs keys | head -c 10", &out);
+    int rc = command_run(&out, "docs keys | head -c 10");
     CHECK_EQ(rc, 0);
     CHECK_EQ(out.len, 10);
     gw_str cmd = {0};
     gw_str_printf(&cmd, "docs keys | true; '%s' docs keys 2>&1 >/dev/null", bin);
-    CHECK_EQ(run(gw_str_c(&cmd), &out), 0);
+    CHECK_EQ(command_run(&out, "%s", gw_str_c(&cmd)), 0);
     CHECK_STR(gw_str_c(&out), "");
     gw_str_release(&cmd);
     gw_str_release(&out);
@@ -132,7 +112,7 @@ TEST(init_prints_run_files_that_load) {
         gw_runfile rf;
         gw_diags_init(&dg);
         gw_str_printf(&args, "init %s", families[i]);
-        CHECK_EQ(run(gw_str_c(&args), &out), 0);
+        CHECK_EQ(command_run(&out, "%s", gw_str_c(&args)), 0);
         CHECK_OK(gw_runfile_parse(&rf, "init", gw_str_c(&out), (int64_t)out.len, NULL, 0, &dg),
                  &dg);
         CHECK_STR(gw_runfile_word(&rf, "model.family"), *families[i] ? families[i] : "llama");
@@ -148,10 +128,10 @@ TEST(config_reads_what_it_prints) {
     gw_str a = {0}, b = {0}, args = {0};
     const char *bin = getenv("GW_BIN");
     gw_str_printf(&args, "init qwen3 | '%s' config - --set train.steps=70", bin);
-    CHECK_EQ(run(gw_str_c(&args), &a), 0);
+    CHECK_EQ(command_run(&a, "%s", gw_str_c(&args)), 0);
     CHECK(strstr(gw_str_c(&a), "steps: 70 "));
     gw_str_printf(&args, " | '%s' config -", bin);
-    CHECK_EQ(run(gw_str_c(&args), &b), 0);
+    CHECK_EQ(command_run(&b, "%s", gw_str_c(&args)), 0);
     CHECK_STR(gw_str_c(&a), gw_str_c(&b));
     gw_str_release(&a);
     gw_str_release(&b);
@@ -159,11 +139,7 @@ TEST(config_reads_what_it_prints) {
 }
 
 TEST(env_is_consistent) {
-    gw_str out = {0};
-    CHECK_EQ(run("env --json", &out), 0);
-    json_error_t e;
-    json_t *all = json_loads(gw_str_c(&out), JSON_REJECT_DUPLICATES, &e);
-    CHECK_MSG(all != NULL, "%s", e.text);
+    json_t *all = command_json("env --json");
     const json_t *cpu = json_object_get(all, "cpu"), *memory = json_object_get(all, "memory");
     int64_t usable = json_integer_value(json_object_get(cpu, "cores_usable"));
     CHECK(usable >= 1);
@@ -183,7 +159,6 @@ TEST(env_is_consistent) {
               gw_str_eq(json_string_value(json_object_get(l, "name")), "OpenMP"));
     }
     json_decref(all);
-    gw_str_release(&out);
 }
 
 TEST(examples_load) {
@@ -207,13 +182,7 @@ static void bash_offers(const char *words, gw_str *out) {
                   "COMP_CWORD=$((${#COMP_WORDS[@]}-1)); compopt() { :; }; _gradwright; "
                   "printf \"%%s \" \"${COMPREPLY[@]}\"'",
                   test_source_path("../completions/gradwright.bash"), words, words);
-    FILE *p = popen(gw_str_c(&cmd), "r");
-    CHECK(p != NULL);
-    char buf[4096];
-    size_t n;
-    gw_str_clear(out);
-    while ((n = fread(buf, 1, sizeof buf, p)) > 0) gw_str_add_n(out, buf, n);
-    CHECK_EQ(pclose(p), 0);
+    CHECK_EQ(command_shell(out, gw_str_c(&cmd)), 0);
     gw_str_release(&cmd);
 }
 

@@ -1,45 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What generate and export take for a model, and what an export leaves behind.
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
-#include "base/io.h"  /* gw_path_exists, gw_file_write_atomic */
+#include "base/io.h"  /* gw_path_exists, gw_dir_make */
 #include "base/str.h" /* gw_str */
+#include "command.h"  /* command_run */
 #include "harness.h"
-
-static int run(gw_str *out, const char *fmt, ...) GW_PRINTF(2, 3);
-static int run(gw_str *out, const char *fmt, ...) {
-    const char *bin = getenv("GW_BIN");
-    if (!bin || !gw_path_exists(bin)) SKIP("GW_BIN names no program");
-    gw_str cmd = {0};
-    va_list ap;
-    gw_str_printf(&cmd, "'%s' ", bin);
-    va_start(ap, fmt);
-    gw_str_vprintf(&cmd, fmt, ap);
-    va_end(ap);
-    gw_str_add(&cmd, " 2>&1");
-    gw_str_clear(out);
-    FILE *p = popen(gw_str_c(&cmd), "r");
-    CHECK(p != NULL);
-    char buf[4096];
-    size_t n;
-    while ((n = fread(buf, 1, sizeof buf, p)) > 0) gw_str_add_n(out, buf, n);
-    int rc = pclose(p);
-    test_note("%s -> %d\n%.2000s", gw_str_c(&cmd), WEXITSTATUS(rc), gw_str_c(out));
-    gw_str_release(&cmd);
-    CHECK(WIFEXITED(rc));
-    return WEXITSTATUS(rc);
-}
-
-static const char *put(const char *name, const char *text) {
-    const char *path = test_tmp_path(name);
-    CHECK_EQ(gw_file_write_atomic(path, text, (int64_t)strlen(text), NULL), GW_OK);
-    return path;
-}
 
 static json_t *get(const char *name) {
     json_t *j = json_load_file(test_tmp_path(name), 0, NULL);
@@ -47,25 +16,22 @@ static json_t *get(const char *name) {
     return j;
 }
 
-static bool says(const gw_str *out, const char *text) {
-    return strstr(gw_str_c(out), text) != NULL;
-}
-
 static const char *const tiny = "model: {family: llama, layers: 1, hidden: 32, heads: 2}\n";
 
 /* A run file describes a run: there are no weights to use, and random ones are not an answer. */
 TEST(a_run_file_is_no_model) {
     gw_str out = {0};
-    const char *file = put("run.yaml", tiny);
-    CHECK_EQ(run(&out, "generate '%s' --prompt a", file), 2);
-    CHECK(says(&out, "run directory"));
-    CHECK_EQ(run(&out, "export '%s' --out '%s'", file, test_tmp_path("out")), 2);
-    CHECK(says(&out, "run directory"));
+    const char *file = command_file("run.yaml", tiny);
+    CHECK_EQ(command_run_both(&out, "generate '%s' --prompt a", file), 2);
+    CHECK(command_says(&out, "run directory"));
+    CHECK_EQ(command_run_both(&out, "export '%s' --out '%s'", file, test_tmp_path("out")), 2);
+    CHECK(command_says(&out, "run directory"));
     CHECK(!gw_path_exists(test_tmp_path("out")));
-    CHECK_EQ(run(&out, "generate '%s' --prompt a",
-                 put("path.yaml", "model: {path: nowhere, load_weights: false}\n")),
+    CHECK_EQ(command_run_both(
+                 &out, "generate '%s' --prompt a",
+                 command_file("path.yaml", "model: {path: nowhere, load_weights: false}\n")),
              2);
-    CHECK(says(&out, "run directory"));
+    CHECK(command_says(&out, "run directory"));
     gw_str_release(&out);
 }
 
@@ -73,11 +39,11 @@ TEST(a_run_file_is_no_model) {
 TEST(a_runs_config_is_the_run) {
     gw_str out = {0};
     CHECK_EQ(gw_dir_make(test_tmp_path("run/checkpoints"), NULL), GW_OK);
-    const char *file = put("run/config.yaml", tiny);
-    CHECK_EQ(run(&out, "generate '%s' --prompt a", file), 1);
-    CHECK(says(&out, "[checkpoint-none]")); /* looked for, not made up */
-    CHECK_EQ(run(&out, "generate '%s' --compute bf16", test_tmp_path("run")), 2);
-    CHECK(says(&out, "--compute"));
+    const char *file = command_file("run/config.yaml", tiny);
+    CHECK_EQ(command_run_both(&out, "generate '%s' --prompt a", file), 1);
+    CHECK(command_says(&out, "[checkpoint-none]")); /* looked for, not made up */
+    CHECK_EQ(command_run_both(&out, "generate '%s' --compute bf16", test_tmp_path("run")), 2);
+    CHECK(command_says(&out, "--compute"));
     gw_str_release(&out);
 }
 
@@ -93,17 +59,20 @@ static void make_model(const char *eos) {
     json_object_set_new(c, "eos_token_id", ids);
     CHECK_EQ(json_dump_file(c, test_tmp_path("m/config.json"), 0), 0);
     json_decref(c);
-    put("m/tokenizer_config.json", "{\"eos_token\": \"<end>\", \"chat_template\": \"{{ x }}\"}");
-    put("m/generation_config.json", "{\"eos_token_id\": [7, 8], \"temperature\": 0.5}");
-    put("m/special_tokens_map.json", "{\"eos_token\": \"<end>\"}");
-    put("m/chat_template.jinja", "{{ y }}");
+    command_file("m/tokenizer_config.json",
+                 "{\"eos_token\": \"<end>\", \"chat_template\": \"{{ x }}\"}");
+    command_file("m/generation_config.json", "{\"eos_token_id\": [7, 8], \"temperature\": 0.5}");
+    command_file("m/special_tokens_map.json", "{\"eos_token\": \"<end>\"}");
+    command_file("m/chat_template.jinja", "{{ y }}");
     gw_str_release(&cmd);
 }
 
 TEST(an_export_keeps_special_tokens) {
     gw_str out = {0};
     make_model("[7, 8]");
-    CHECK_EQ(run(&out, "export '%s' --out '%s'", test_tmp_path("m"), test_tmp_path("x")), 0);
+    CHECK_EQ(
+        command_run_both(&out, "export '%s' --out '%s'", test_tmp_path("m"), test_tmp_path("x")),
+        0);
     json_t *was = get("m/config.json"), *is = get("x/config.json");
     static const char *const keys[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
     for (size_t i = 0; i < GW_COUNT(keys); i++)
@@ -132,7 +101,9 @@ TEST(an_export_that_fails_leaves_no_directory) {
     /* the last file to be copied cannot be read: those before it are there already */
     CHECK_EQ(remove(test_tmp_path("m/chat_template.jinja")), 0);
     CHECK_EQ(mkdir(test_tmp_path("m/chat_template.jinja"), 0777), 0);
-    CHECK_EQ(run(&out, "export '%s' --out '%s'", test_tmp_path("m"), test_tmp_path("y")), 1);
+    CHECK_EQ(
+        command_run_both(&out, "export '%s' --out '%s'", test_tmp_path("m"), test_tmp_path("y")),
+        1);
     CHECK(!gw_path_exists(test_tmp_path("y")));
     gw_str_release(&out);
 }
@@ -141,9 +112,9 @@ TEST(a_missing_tokenizer_is_asked_for_by_its_option) {
     gw_str out = {0};
     make_model("7");
     (void)remove(test_tmp_path("m/tokenizer.json"));
-    CHECK_EQ(run(&out, "generate '%s' --prompt a", test_tmp_path("m")), 2);
-    CHECK(says(&out, "--tokenizer"));
-    CHECK(!says(&out, "this command"));
+    CHECK_EQ(command_run_both(&out, "generate '%s' --prompt a", test_tmp_path("m")), 2);
+    CHECK(command_says(&out, "--tokenizer"));
+    CHECK(!command_says(&out, "this command"));
     gw_str_release(&out);
 }
 
@@ -151,12 +122,12 @@ TEST(a_missing_tokenizer_is_asked_for_by_its_option) {
 TEST(a_text_beyond_the_trained_positions_is_noted) {
     gw_str out = {0};
     const char *model = test_source_path("golden/models/llama");
-    CHECK_EQ(run(&out, "generate '%s' --tokenizer bytes --prompt A -n 80", model), 0);
+    CHECK_EQ(command_run_both(&out, "generate '%s' --tokenizer bytes --prompt A -n 80", model), 0);
     const char *first = strstr(gw_str_c(&out), "64 positions");
     CHECK(first && !strstr(first + 1, "64 positions"));
-    CHECK_EQ(run(&out, "generate '%s' --tokenizer bytes --prompt A -n 60", model), 0);
-    CHECK(!says(&out, "64 positions"));
-    CHECK_EQ(run(&out, "generate '%s' --tokenizer bytes --prompt zz -n 5", model), 2);
-    CHECK(says(&out, "do not belong together")); /* z is byte 122, the vocabulary 97 */
+    CHECK_EQ(command_run_both(&out, "generate '%s' --tokenizer bytes --prompt A -n 60", model), 0);
+    CHECK(!command_says(&out, "64 positions"));
+    CHECK_EQ(command_run_both(&out, "generate '%s' --tokenizer bytes --prompt zz -n 5", model), 2);
+    CHECK(command_says(&out, "do not belong together")); /* z is byte 122, the vocabulary 97 */
     gw_str_release(&out);
 }

@@ -561,7 +561,8 @@ static gw_status bounded_by_time(gw_comm *c, void *user, gw_diags *dg) {
 }
 
 /* Neighbours with channels both ways take one message ahead: a large one is with its receiver
- * before that asks for it. A sender is ahead by its places all the same, and values stay right. */
+ * before that asks for it, which it does after 4 s, long enough for a machine that is busy. A
+ * sender is ahead by its places all the same, and values stay right. */
 static gw_status taken_ahead(gw_comm *c, void *user, gw_diags *dg) {
     (void)user;
     enum { SIZE = 4 << 20, HOLDS = 3 };
@@ -577,15 +578,15 @@ static gw_status taken_ahead(gw_comm *c, void *user, gw_diags *dg) {
         GW_TRY(lines_send(&l, 0, 0, 0, buf, dg));
         GW_TRY(gw_channels_drain(l.ch, dg));
         int64_t ms = (gw_clock_ns() - start) / 1000000;
-        RANK_CHECK(dg, ms < 700, "taken after %lld ms", (long long)ms);
+        RANK_CHECK(dg, ms < 3000, "taken after %lld ms", (long long)ms);
         for (int k = 1; k < HOLDS; k++) GW_TRY(lines_send(&l, 0, 0, k, buf, dg));
         ms = (gw_clock_ns() - start) / 1000000;
-        RANK_CHECK(dg, ms < 800, "a place is missing: %lld ms", (long long)ms);
+        RANK_CHECK(dg, ms < 3400, "a place is missing: %lld ms", (long long)ms);
         GW_TRY(lines_send(&l, 0, 0, HOLDS, buf, dg));
         ms = (gw_clock_ns() - start) / 1000000;
-        RANK_CHECK(dg, ms > 900, "no message waited: %lld ms", (long long)ms);
+        RANK_CHECK(dg, ms > 3600, "no message waited: %lld ms", (long long)ms);
     }
-    for (int op = 0; me == 1 && gw_clock_ns() - start < 1000000000; op++) {
+    for (int op = 0; me == 1 && gw_clock_ns() - start < INT64_C(4000000000); op++) {
         gw_comm_alive(c, (uint64_t)op);
         wait_s(0.002);
     }

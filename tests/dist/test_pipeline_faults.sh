@@ -4,13 +4,9 @@
 # The program itself, in a pipeline of three ranks: one is killed, or stopped, from outside and at any moment
 # of a step. It ends with status 1 and with lines that name rank, stage, micro-batch and action; no rank stays.
 set -eu
-[ -x "$GW_BIN" ] || { echo "no program in GW_BIN"; exit 77; }
-cd "$TMPDIR"
-case ${GW_MODE:-release} in asan | tsan) export ASAN_OPTIONS=detect_leaks=0 ;; esac
+# shellcheck source-path=SCRIPTDIR source=ranks.sh
+. "$GW_TESTS_DIR/dist/ranks.sh"
 
-i=0
-while [ $i -lt 200 ]; do echo "the wright makes step $i and another step. "; i=$((i + 1)); done > text
-"$GW_BIN" tokenizer encode bytes text --out t > /dev/null
 cat > run.yaml <<'EOF'
 model: {family: llama, layers: 6, hidden: 16, heads: 2, ffn: 32}
 data: {train: t, tokenizer: bytes}
@@ -19,11 +15,6 @@ layout: {pp: 3, timeout: 1}
 checkpoint: {every: 0}
 EOF
 
-ranks_of() { # PARENT: its ranks, one a line
-    for d in /proc/[0-9]*; do
-        if grep -q "^PPid:[[:space:]]*$1\$" "$d/status" 2> /dev/null; then echo "${d#/proc/}"; fi
-    done
-}
 rank() { # PARENT NUMBER
     for p in $(ranks_of "$1"); do
         if grep -qx "gradwright:$2" "/proc/$p/comm" 2> /dev/null; then echo "$p"; fi

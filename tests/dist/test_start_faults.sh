@@ -6,14 +6,9 @@
 # only paused is no fault; and SIGTERM ends the launcher and its ranks whatever state these are in. No rank stays.
 # GW_TEST_LONG: every 20 ms of the first second, all kinds, 100 runs and more.
 set -eu
-[ -x "$GW_BIN" ] || { echo "no program in GW_BIN"; exit 77; }
-cd "$TMPDIR"
-slower=1
-case ${GW_MODE:-release} in asan | tsan) export ASAN_OPTIONS=detect_leaks=0; slower=4 ;; esac
+# shellcheck source-path=SCRIPTDIR source=ranks.sh
+. "$GW_TESTS_DIR/dist/ranks.sh"
 
-i=0
-while [ $i -lt 200 ]; do echo "the wright makes step $i and another step. "; i=$((i + 1)); done > text
-"$GW_BIN" tokenizer encode bytes text --out t > /dev/null
 cat > run.yaml <<'EOF_RUN'
 model: {family: llama, layers: 4, hidden: 16, heads: 2, ffn: 32}
 data: {train: t, tokenizer: bytes}
@@ -21,12 +16,6 @@ train: {steps: 100000, seq_len: 16, micro_batch: 1, accumulate: 4, threads: 1, l
 layout: {timeout: 1}
 checkpoint: {every: 0}
 EOF_RUN
-
-ranks_of() { # PARENT: its ranks, one a line
-    for d in /proc/[0-9]*; do
-        if grep -q "^PPid:[[:space:]]*$1\$" "$d/status" 2> /dev/null; then echo "${d#/proc/}"; fi
-    done
-}
 
 bad() { echo "$case: $1 (exit $code)"; cat run.log; exit 1; }
 

@@ -42,7 +42,7 @@ static gw_status read_accelerate(const void *b, size_t n, gw_diags *dg) {
     return convert("accelerate", b, n, dg);
 }
 
-/* Values of an accepted document, written as TOML again, are the same values. */
+/* Numbers and truth values of an accepted document, written as TOML again, are the same values. */
 static gw_status read_toml(const void *b, size_t n, gw_diags *dg) {
     gw_arena a = {0};
     gw_toml t, again;
@@ -52,8 +52,15 @@ static gw_status read_toml(const void *b, size_t n, gw_diags *dg) {
         if (t.values[i].type == GW_TOML_TEXT || t.values[i].type == GW_TOML_LIST) continue;
         gw_str_printf(&s, "k%lld = %s\n", (long long)i, t.values[i].text);
     }
-    if (st == GW_OK)
+    if (st == GW_OK) {
         CHECK_OK(gw_toml_parse(&a, "again", gw_str_c(&s), (int64_t)s.len, &again, dg), dg);
+        const gw_toml_value *v = t.values;
+        for (int64_t i = 0; i < again.count; i++, v++) {
+            while (v->type == GW_TOML_TEXT || v->type == GW_TOML_LIST) v++;
+            CHECK_EQ(again.values[i].type, v->type);
+            CHECK_STR(again.values[i].text, v->text);
+        }
+    }
     gw_str_release(&s);
     gw_arena_release(&a);
     return st;

@@ -1,74 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // `gradwright plan` and `gradwright program` as a user and a script meet them.
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h> /* getrusage */
-#include <sys/wait.h>
 
-#include "base/io.h" /* gw_path_exists, gw_file_write_atomic */
+#include "base/io.h" /* gw_dir_make */
 #include "base/str.h"
+#include "command.h" /* command_run */
 #include "harness.h"
 #include "ir/text.h" /* gw_graph_parse */
 #include "ops/ops.h" /* gw_ops_table */
-
-static int run(gw_str *out, const char *fmt, ...) GW_PRINTF(2, 3);
-static int run(gw_str *out, const char *fmt, ...) {
-    const char *bin = getenv("GW_BIN");
-    if (!bin || !gw_path_exists(bin)) SKIP("GW_BIN names no program");
-    gw_str cmd = {0};
-    va_list ap;
-    gw_str_printf(&cmd, "'%s' ", bin);
-    va_start(ap, fmt);
-    gw_str_vprintf(&cmd, fmt, ap);
-    va_end(ap);
-    gw_str_clear(out);
-    FILE *p = popen(gw_str_c(&cmd), "r");
-    CHECK(p != NULL);
-    char buf[4096];
-    size_t n;
-    while ((n = fread(buf, 1, sizeof buf, p)) > 0) gw_str_add_n(out, buf, n);
-    int rc = pclose(p);
-    test_note("%s -> %d\n%.2000s", gw_str_c(&cmd), WEXITSTATUS(rc), gw_str_c(out));
-    gw_str_release(&cmd);
-    CHECK(WIFEXITED(rc));
-    return WEXITSTATUS(rc);
-}
-
-static const char *write_file(const char *name, const char *text) {
-    const char *path = test_tmp_path(name);
-    CHECK_EQ(gw_file_write_atomic(path, text, (int64_t)strlen(text), NULL), GW_OK);
-    return path;
-}
 
 static const char *const tiny =
     "model: {family: llama, layers: 2, hidden: 64, heads: 4, kv_heads: 2, ffn: 128, vocab: 320}\n"
     "train: {seq_len: 64, micro_batch: 8}\n";
 
-static json_t *plan_json(const char *args) {
-    gw_str out = {0};
-    CHECK_EQ(run(&out, "plan %s --json", args), 0);
-    json_error_t e;
-    json_t *j = json_loadb(gw_str_c(&out), out.len, JSON_REJECT_DUPLICATES, &e);
-    CHECK_MSG(j, "%s", e.text);
-    gw_str_release(&out);
-    return j;
-}
+static json_t *plan_json(const char *args) { return command_json("plan %s --json", args); }
 
-/* "memory.total_bytes" */
 static json_t *at(const json_t *j, const char *path) {
-    char key[64];
-    json_t *x = NULL;
-    while (*path) {
-        size_t n = strcspn(path, ".");
-        snprintf(key, sizeof key, "%.*s", (int)n, path);
-        x = json_object_get(j, key);
-        CHECK_MSG(x, "no key %s", path);
-        j = x;
-        path += n + (path[n] == '.');
-    }
+    json_t *x = command_at(j, path);
+    CHECK_MSG(x, "no key %s", path);
     return x;
 }
 static int64_t int_at(const json_t *j, const char *path) {
@@ -77,7 +29,7 @@ static int64_t int_at(const json_t *j, const char *path) {
 }
 
 TEST(json_has_the_keys_that_scripts_read) {
-    json_t *j = plan_json(write_file("run.yaml", tiny));
+    json_t *j = plan_json(command_file("run.yaml", tiny));
     static const char *const causes[] = {
         "weights", "gradients", "optimizer_states", "activations",  "workspace", "communication",
         "staging", "data",      "runtime",          "fragmentation"};
@@ -105,7 +57,7 @@ TEST(json_has_the_keys_that_scripts_read) {
 }
 
 TEST(a_change_that_is_said_to_fit_fits) {
-    const char *path = write_file("run.yaml", tiny);
+    const char *path = command_file("run.yaml", tiny);
     json_t *j = plan_json(path);
     int64_t total = int_at(j, "memory.total_bytes");
     json_decref(j);
@@ -137,16 +89,11 @@ TEST(a_change_that_is_said_to_fit_fits) {
     }
 }
 
-static double real_at(const json_t *j, const char *path) {
-    CHECK_MSG(json_is_number(at(j, path)), "%s is no number", path);
-    return json_number_value(at(j, path));
-}
-
 /* With failures and a storage, the shares of a fleet's time are its whole; by K36 the best interval
  * is sqrt(2 C M). With every fault at once the parts still sum to the step. */
 TEST(a_simulated_steps_json_has_days_and_parts) {
     gw_str args = {0};
-    const char *path = write_file("run.yaml", tiny);
+    const char *path = command_file("run.yaml", tiny);
     gw_str_printf(
         &args,
         "%s --hardware h100 --world 8 --set layout.pp=2 --set train.accumulate=4 --faults "
@@ -154,25 +101,28 @@ TEST(a_simulated_steps_json_has_days_and_parts) {
         "failures=1e-4,storage=1GB,restart=60",
         path);
     json_t *j = plan_json(gw_str_c(&args));
-    double between = 3600 / (8 * 1e-4), write = real_at(j, "checkpoint_bytes") / 1e9;
-    CHECK(fabs(real_at(j, "goodput.between_failures_s") / between - 1) < 1e-9);
-    CHECK(fabs(real_at(j, "goodput.checkpoint_write_s") / write - 1) < 1e-9);
-    CHECK(fabs(real_at(j, "goodput.best_interval_s") / sqrt(2 * write * between) - 1) < 1e-9);
-    double sum = real_at(j, "goodput.goodput") + real_at(j, "goodput.lost_to_checkpoints") +
-                 real_at(j, "goodput.lost_to_rework") + real_at(j, "goodput.lost_to_restarts");
+    double between = 3600 / (8 * 1e-4), write = command_figure(j, "checkpoint_bytes") / 1e9;
+    CHECK(fabs(command_figure(j, "goodput.between_failures_s") / between - 1) < 1e-9);
+    CHECK(fabs(command_figure(j, "goodput.checkpoint_write_s") / write - 1) < 1e-9);
+    CHECK(fabs(command_figure(j, "goodput.best_interval_s") / sqrt(2 * write * between) - 1) <
+          1e-9);
+    double sum =
+        command_figure(j, "goodput.goodput") + command_figure(j, "goodput.lost_to_checkpoints") +
+        command_figure(j, "goodput.lost_to_rework") + command_figure(j, "goodput.lost_to_restarts");
     CHECK(fabs(sum - 1) < 1e-12);
     CHECK(json_is_false(at(j, "goodput.restart_assumed")));
     double parts = 0, percent = 0;
     for (size_t i = 0; i < json_array_size(at(j, "parts")); i++) {
         const json_t *x = json_array_get(at(j, "parts"), i);
-        parts += real_at(x, "seconds");
-        percent += real_at(x, "percent");
+        parts += command_figure(x, "seconds");
+        percent += command_figure(x, "percent");
     }
-    CHECK(fabs(parts / real_at(j, "step_time_s") - 1) < 1e-12);
+    CHECK(fabs(parts / command_figure(j, "step_time_s") - 1) < 1e-12);
     CHECK(fabs(percent - 100) < 1e-9);
-    CHECK(real_at(j, "step_time_s") > real_at(j, "faults.step_time_without_s") + 0.001);
+    CHECK(command_figure(j, "step_time_s") >
+          command_figure(j, "faults.step_time_without_s") + 0.001);
     CHECK_STR(json_string_value(at(j, "layout")), "pp 2 × dp 4");
-    CHECK(real_at(j, "mfu.causal") > 0 && json_is_boolean(at(j, "fits")));
+    CHECK(command_figure(j, "mfu.causal") > 0 && json_is_boolean(at(j, "fits")));
     CHECK(int_at(j, "wire.by_axis.dp") > 0 && int_at(j, "wire.by_axis.pp") > 0);
     json_decref(j);
     gw_str_release(&args);
@@ -181,7 +131,7 @@ TEST(a_simulated_steps_json_has_days_and_parts) {
 /* Of several ranks state may be cut over them: what is promised is what the change then takes, and
  * the first words are the least. */
 TEST(a_higher_zero_is_offered_and_fits) {
-    const char *path = write_file("run.yaml", tiny);
+    const char *path = command_file("run.yaml", tiny);
     gw_str args = {0};
     gw_str_printf(&args, "%s --ranks 4 --set precision.compute=bf16 --set data.prefetch_steps=0",
                   path);
@@ -211,7 +161,7 @@ static const char *const config =
 
 /* With long steps of little models the batches prepared ahead are most of what can be given up. */
 TEST(batches_prepared_ahead_are_the_first_to_go) {
-    const char *path = write_file("run.yaml", tiny);
+    const char *path = command_file("run.yaml", tiny);
     gw_str args = {0};
     gw_str_printf(&args, "%s --set train.accumulate=1000", path);
     json_t *j = plan_json(gw_str_c(&args));
@@ -232,7 +182,7 @@ TEST(batches_prepared_ahead_are_the_first_to_go) {
 TEST(the_longest_step_is_answered_at_once) {
     gw_str args = {0};
     gw_str_printf(&args, "%s --set train.accumulate=100000000 --memory 1GB",
-                  write_file("run.yaml", tiny));
+                  command_file("run.yaml", tiny));
     json_t *j = plan_json(gw_str_c(&args));
     CHECK(json_is_null(at(j, "verdict.change")));
     json_decref(j);
@@ -243,8 +193,8 @@ TEST(a_models_notes_are_said_once) {
     gw_str out = {0}, text = {0};
     gw_str_printf(&text, "{\"unheard_of\": 1, %s", config + 1);
     CHECK_EQ(gw_dir_make(test_tmp_path("noted"), NULL), GW_OK);
-    write_file("noted/config.json", gw_str_c(&text));
-    CHECK_EQ(run(&out, "plan '%s' 2>&1", test_tmp_path("noted")), 0);
+    command_file("noted/config.json", gw_str_c(&text));
+    CHECK_EQ(command_run(&out, "plan '%s' 2>&1", test_tmp_path("noted")), 0);
     const char *first = strstr(gw_str_c(&out), "model-config-unknown");
     CHECK(first && !strstr(first + 1, "model-config-unknown"));
     gw_str_release(&text);
@@ -253,7 +203,9 @@ TEST(a_models_notes_are_said_once) {
 
 TEST(the_page_shows_the_arithmetic) {
     gw_str out = {0};
-    CHECK_EQ(run(&out, "plan gpt2 --set train.seq_len=128 --set precision.gradients=compute"), 0);
+    CHECK_EQ(
+        command_run(&out, "plan gpt2 --set train.seq_len=128 --set precision.gradients=compute"),
+        0);
     static const char *const says[] = {
         "124,439,808",       "2 + 2 + 12 = 16", "16 B × 124,439,808 params = 2.0 GB",
         "train.seq_len 128", "verdict",         "optimizer_states"};
@@ -265,8 +217,9 @@ TEST(the_page_shows_the_arithmetic) {
 
 TEST(K7_fifteen_memories_of_80_GB) {
     gw_str out = {0};
-    CHECK_EQ(run(&out, "plan llama3-70b --set precision.gradients=compute --set train.seq_len=64 "
-                       "--memory 80GB"),
+    CHECK_EQ(command_run(&out,
+                         "plan llama3-70b --set precision.gradients=compute --set train.seq_len=64 "
+                         "--memory 80GB"),
              0);
     CHECK(strstr(gw_str_c(&out), "1.1 TB / 80.0 GB: 15 such memories"));
     gw_str_release(&out);
@@ -284,17 +237,13 @@ TEST_WITHIN(the_largest_preset_is_planned_in_little_memory, 120) {
 }
 
 TEST(a_model_directory_is_planned) {
-    gw_str out = {0};
     CHECK_EQ(gw_dir_make(test_tmp_path("a \"model\""), NULL), GW_OK);
-    write_file("a \"model\"/config.json", config);
-    CHECK_EQ(run(&out, "plan '%s' --json", test_tmp_path("a \"model\"")), 0);
-    json_t *j = json_loadb(gw_str_c(&out), out.len, 0, NULL);
-    CHECK(j);
+    command_file("a \"model\"/config.json", config);
+    json_t *j = command_json("plan '%s' --json", test_tmp_path("a \"model\""));
     CHECK_EQ(int_at(j, "params"),
              2 * 320 * 64 + 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128 + 128) + 64);
     CHECK_EQ(int_at(j, "seq_len"), 512); /* its own limit, below 4,096 */
     json_decref(j);
-    gw_str_release(&out);
 }
 
 TEST(bad_input_is_refused_with_what_to_do) {
@@ -324,7 +273,7 @@ TEST(bad_input_is_refused_with_what_to_do) {
         {"program '%s' --rank 1 2>&1", 2, "numbered from 0"},
         {"program llama3-9b 2>&1", 2, "did you mean llama3-8b?"},
     };
-    const char *path = write_file("run.yaml", tiny);
+    const char *path = command_file("run.yaml", tiny);
     gw_str out = {0};
     for (size_t i = 0; i < GW_COUNT(cases); i++) {
         char args[512];
@@ -332,17 +281,17 @@ TEST(bad_input_is_refused_with_what_to_do) {
         int before = hole ? (int)(hole - cases[i].args) : (int)strlen(cases[i].args);
         snprintf(args, sizeof args, "%.*s%s%s", before, cases[i].args, hole ? path : "",
                  hole ? hole + 2 : "");
-        CHECK_EQ(run(&out, "%s", args), cases[i].code);
+        CHECK_EQ(command_run(&out, "%s", args), cases[i].code);
         CHECK_MSG(strstr(gw_str_c(&out), cases[i].says), "nowhere '%s'", cases[i].says);
     }
-    write_file("bad.yaml", "model: {preset: gpt2}\ntrain: {seq_lem: 3}\n");
-    CHECK_EQ(run(&out, "plan '%s' 2>&1", test_tmp_path("bad.yaml")), 2);
+    command_file("bad.yaml", "model: {preset: gpt2}\ntrain: {seq_lem: 3}\n");
+    CHECK_EQ(command_run(&out, "plan '%s' 2>&1", test_tmp_path("bad.yaml")), 2);
     CHECK(strstr(gw_str_c(&out), "bad.yaml:2:"));
     gw_str_release(&out);
 }
 
 TEST(a_printed_program_parses_back_after_every_pass) {
-    const char *path = write_file("run.yaml", tiny);
+    const char *path = command_file("run.yaml", tiny);
     static const char *const after[] = {"build", "autodiff", "step", "recompute", "place", "check"};
     gw_str out = {0};
     for (size_t i = 0; i < GW_COUNT(after); i++)
@@ -350,8 +299,9 @@ TEST(a_printed_program_parses_back_after_every_pass) {
             gw_diags dg;
             gw_diags_init(&dg);
             gw_graph g;
-            CHECK_EQ(run(&out, "program '%s' --after %s --rank 0 --set recompute.policy=full%s",
-                         path, after[i], derived ? "" : " --quiet"),
+            CHECK_EQ(command_run(&out,
+                                 "program '%s' --after %s --rank 0 --set recompute.policy=full%s",
+                                 path, after[i], derived ? "" : " --quiet"),
                      0);
             CHECK_OK(
                 gw_graph_parse(&g, gw_ops_table(), gw_str_c(&out), (int64_t)out.len, "stdout", &dg),
@@ -370,19 +320,19 @@ TEST(a_printed_program_parses_back_after_every_pass) {
 
 TEST(program_lists_passes_and_counts_ops) {
     gw_str out = {0};
-    CHECK_EQ(run(&out, "program --passes"), 0);
+    CHECK_EQ(command_run(&out, "program --passes"), 0);
     const char *order[] = {"build", "autodiff", "step", "shard", "recompute", "place", "check"};
     const char *from = gw_str_c(&out);
     for (size_t i = 0; i < GW_COUNT(order); i++) CHECK((from = strstr(from, order[i])) != NULL);
-    const char *path = write_file("run.yaml", tiny);
-    CHECK_EQ(run(&out, "program '%s' --summary", path), 0);
+    const char *path = command_file("run.yaml", tiny);
+    CHECK_EQ(command_run(&out, "program '%s' --summary", path), 0);
     /* 2 layers × 7 products forward; the same to activations; 2 attentions */
     const char *row = strstr(gw_str_c(&out), "\nmatmul ");
     int f = 0, b = 0;
     CHECK(row && sscanf(row + 8, "%d %d", &f, &b) == 2);
     CHECK_EQ(f, 14);
     CHECK_EQ(b, 14);
-    CHECK_EQ(run(&out, "program '%s' --forward --summary", path), 0);
+    CHECK_EQ(command_run(&out, "program '%s' --forward --summary", path), 0);
     CHECK(!strstr(gw_str_c(&out), "adamw"));
     gw_str_release(&out);
 }
@@ -398,8 +348,8 @@ static json_t *with(json_t *list, const char *key, int64_t value) {
 
 TEST(why_explains_a_layout_to_people_and_to_scripts) {
     gw_str out = {0};
-    const char *path = write_file("why.yaml", tiny);
-    CHECK_EQ(run(&out, "plan %s --why tp --hardware h100", path), 0);
+    const char *path = command_file("why.yaml", tiny);
+    CHECK_EQ(command_run(&out, "plan %s --why tp --hardware h100", path), 0);
     CHECK(strstr(gw_str_c(&out), "forward 2 all-reduces;\n    backward 2 all-reduces"));
     CHECK(strstr(gw_str_c(&out), "it stops paying at t"));
     CHECK(strstr(gw_str_c(&out), "heads, uneven at t 8"));
@@ -408,12 +358,13 @@ TEST(why_explains_a_layout_to_people_and_to_scripts) {
         CHECK_MSG(strcspn(line, "\n") <= 104, "%.120s",
                   line); /* bytes: two columns fewer for a × */
     }
-    CHECK_EQ(run(&out, "plan %s --why cp --memory 1GB --hardware flops=1T,link=1GB/s", path), 0);
+    CHECK_EQ(
+        command_run(&out, "plan %s --why cp --memory 1GB --hardware flops=1T,link=1GB/s", path), 0);
     CHECK(strstr(gw_str_c(&out), "at this length the ring hides"));
     CHECK(strstr(gw_str_c(&out), "--set layout.cp=1"));
-    CHECK_EQ(run(&out, "plan %s --why cp --hardware h1000 2>&1", path), 2);
+    CHECK_EQ(command_run(&out, "plan %s --why cp --hardware h1000 2>&1", path), 2);
     CHECK(strstr(gw_str_c(&out), "h1000"));
-    CHECK_EQ(run(&out, "plan %s --why dp 2>&1", path), 2);
+    CHECK_EQ(command_run(&out, "plan %s --why dp 2>&1", path), 2);
 
     gw_str args = {0};
     gw_str_printf(&args, "'%s' --why tp --hardware h100", path);
@@ -433,8 +384,8 @@ TEST(why_explains_a_layout_to_people_and_to_scripts) {
 
 TEST(several_explanations_are_all_given) {
     gw_str out = {0}, args = {0};
-    const char *path = write_file("both.yaml", tiny);
-    CHECK_EQ(run(&out, "plan %s --why tp --why cp", path), 0);
+    const char *path = command_file("both.yaml", tiny);
+    CHECK_EQ(command_run(&out, "plan %s --why tp --why cp", path), 0);
     CHECK(strstr(gw_str_c(&out), "why tensor parallelism stops"));
     CHECK(strstr(gw_str_c(&out), "ring"));
     gw_str_printf(&args, "'%s' --why tp --why cp", path);
@@ -451,7 +402,7 @@ TEST(the_table_of_parameters_tells_how_kv_heads_lie) {
     static const struct {
         int heads, kv, tp, each, copies;
     } cases[] = {{8, 4, 8, 1, 2}, {4, 1, 4, 0, 4}, {12, 3, 4, 0, 4}, {12, 6, 2, 3, 1}};
-    const char *path = write_file("kv.yaml", tiny);
+    const char *path = command_file("kv.yaml", tiny);
     for (size_t i = 0; i < GW_COUNT(cases); i++) {
         gw_str args = {0};
         gw_str_printf(&args,
@@ -475,7 +426,7 @@ TEST(the_table_of_parameters_tells_how_kv_heads_lie) {
 
 /* The smallest cp is the first whose own plan is within the bound. */
 TEST_WITHIN(the_smallest_cp_that_fits_is_what_its_plan_says, 120) {
-    const char *path = write_file("fit.yaml", tiny);
+    const char *path = command_file("fit.yaml", tiny);
     gw_str args = {0};
     int64_t total[3];
     for (int i = 0; i < 3; i++) {

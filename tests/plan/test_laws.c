@@ -54,8 +54,7 @@ static double *rate_of(gw_machine_spec *m, int which) {
     switch (which) {
     case 0: return &m->tiers[0].bytes_per_s;
     case 1: return &m->tiers[1].bytes_per_s;
-    case 2: return &m->memory_bytes_per_s;
-    default: return &m->host_bytes_per_s;
+    default: return &m->memory_bytes_per_s;
     }
 }
 

@@ -104,6 +104,7 @@ TEST(a_machine_is_stated_by_name_by_keys_or_both) {
     gw_str_release(&text);
     static const char *const bad[][2] = {{"h101", "h101"},
                                          {"h100,link=fast", "link=fast"},
+                                         {"h100,memory=80GB", "bytes a second"},
                                          {"flops=-1", "above 0"},
                                          {"mfu=1.5", "at most 1"},
                                          {"reach=2.5", "ranks"},

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A few steps that others have published, against what the simulator says of them: a short form of
-// bench/published, which has all rows and the bounds of their groups (8, 12 and 15 % of the
-// median). One row is held to more than its group's median is: a run repeats within 3 %, and
-// releases of one trainer differ by more.
+// bench/published, which has all rows, and whose bounds (8, 12 and 15 %) are of the medians of
+// their groups. A single row has more room than a median: a run repeats within 3 %, and releases of
+// one trainer differ by more.
 #include "harness.h"
 
 #include <jansson.h>
@@ -90,12 +90,12 @@ TEST(published_steps_are_met) {
     size_t at, found = 0;
     json_array_foreach(json_object_get(all, "rows"), at, row) {
         const char *id = json_string_value(json_object_get(row, "id"));
-        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        for (size_t i = 0; i < GW_COUNT(rows); i++) {
             if (strcmp(rows[i].id, id) != 0) continue;
             check_row(row, rows[i].percent);
             found++;
         }
     }
-    CHECK_EQ(found, sizeof rows / sizeof *rows);
+    CHECK_EQ(found, GW_COUNT(rows));
     json_decref(all);
 }

@@ -1,31 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What cannot be is refused, and all that is wrong is said at once: machines nobody knows, worlds
 // that do not divide, layouts and faults that cannot act, in one line and in several at a time.
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h> /* WEXITSTATUS */
 
-#include "base/io.h" /* gw_path_exists, gw_file_write_atomic */
+#include "command.h" /* command_run */
 #include "harness.h"
-
-static int plan(const char *args, gw_str *out) {
-    const char *bin = getenv("GW_BIN");
-    if (!bin || !gw_path_exists(bin)) SKIP("GW_BIN names no program");
-    gw_str cmd = {0};
-    gw_str_printf(&cmd, "'%s' plan %s 2>&1", bin, args);
-    FILE *p = popen(gw_str_c(&cmd), "r");
-    CHECK(p != NULL);
-    char buf[4096];
-    size_t n;
-    gw_str_clear(out);
-    while ((n = fread(buf, 1, sizeof buf, p)) > 0) gw_str_add_n(out, buf, n);
-    int rc = pclose(p);
-    test_note("%s -> %d\n%.1500s", gw_str_c(&cmd), WEXITSTATUS(rc), gw_str_c(out));
-    gw_str_release(&cmd);
-    CHECK(WIFEXITED(rc));
-    return WEXITSTATUS(rc);
-}
 
 enum { MOST_WORDS = 5 };
 
@@ -82,12 +61,11 @@ static const struct {
 
 static const char *write_run(const char *name, const char *family) {
     gw_str text = {0};
-    const char *path = test_tmp_path(name);
     gw_str_printf(&text,
                   "model: {%s, layers: 8, hidden: 64, heads: 8, kv_heads: 8, ffn: 128, vocab: "
                   "320}\ntrain: {seq_len: 64, micro_batch: 1}\n",
                   family);
-    CHECK_EQ(gw_file_write_atomic(path, gw_str_c(&text), (int64_t)text.len, NULL), GW_OK);
+    const char *path = command_file(name, gw_str_c(&text));
     gw_str_release(&text);
     return path;
 }
@@ -117,7 +95,7 @@ TEST_WITHIN(what_cannot_be_is_refused_with_all_reasons_at_once, 300) {
         int reasons = 0;
         add_args(cases[i].args, &args);
         /* 2: the line or the configuration is at fault, nothing ran. */
-        CHECK_EQ(plan(gw_str_c(&args), &out), 2);
+        CHECK_EQ(command_run_both(&out, "plan %s", gw_str_c(&args)), 2);
         for (; reasons < MOST_WORDS && cases[i].says[reasons]; reasons++)
             CHECK_MSG(strstr(gw_str_c(&out), cases[i].says[reasons]), "%s: nowhere '%s'",
                       cases[i].args, cases[i].says[reasons]);
@@ -132,31 +110,23 @@ TEST_WITHIN(what_cannot_be_is_refused_with_all_reasons_at_once, 300) {
 
 /* --world is stronger than the run file's layout.dp, --set is stronger than --world. */
 TEST(world_leaves_the_rest_to_dp) {
-    gw_str args = {0}, out = {0};
+    gw_str out = {0};
     const char *run = write_run("run.yaml", "family: llama");
     static const char *const sets[] = {"", "--set layout.tp=2",
                                        "--set layout.tp=2 --set layout.pp=2"};
     static const char *const says[] = {"16 chips: dp 16", "16 chips: dp 8 × tp 2",
                                        "16 chips: pp 2 × dp 4 × tp 2"};
     for (size_t i = 0; i < GW_COUNT(sets); i++) {
-        gw_str_clear(&args);
-        gw_str_printf(&args, "%s --hardware h100 --world 16 %s", run, sets[i]);
-        CHECK_EQ(plan(gw_str_c(&args), &out), 0);
+        CHECK_EQ(command_run_both(&out, "plan %s --hardware h100 --world 16 %s", run, sets[i]), 0);
         CHECK_MSG(strstr(gw_str_c(&out), says[i]), "nowhere '%s'", says[i]);
         CHECK(!strstr(gw_str_c(&out), "--world N says"));
     }
-    gw_str_clear(&args);
-    gw_str_printf(&args, "%s --hardware h100 --set layout.tp=4", run);
-    CHECK_EQ(plan(gw_str_c(&args), &out), 0);
+    CHECK_EQ(command_run_both(&out, "plan %s --hardware h100 --set layout.tp=4", run), 0);
     CHECK(strstr(gw_str_c(&out), "4 chips: tp 4") && strstr(gw_str_c(&out), "--world N says"));
-    const char *fixed = test_tmp_path("fixed.yaml");
     const char *text = "model: {family: llama, layers: 2, hidden: 64, heads: 4, ffn: 128, vocab: "
                        "320}\ntrain: {seq_len: 64}\nlayout: {dp: 2, tp: 2}\n";
-    CHECK_EQ(gw_file_write_atomic(fixed, text, (int64_t)strlen(text), NULL), GW_OK);
-    gw_str_clear(&args);
-    gw_str_printf(&args, "%s --hardware h100 --world 32", fixed);
-    CHECK_EQ(plan(gw_str_c(&args), &out), 0);
+    const char *fixed = command_file("fixed.yaml", text);
+    CHECK_EQ(command_run_both(&out, "plan %s --hardware h100 --world 32", fixed), 0);
     CHECK(strstr(gw_str_c(&out), "32 chips: dp 16 × tp 2"));
-    gw_str_release(&args);
     gw_str_release(&out);
 }

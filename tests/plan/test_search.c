@@ -94,8 +94,7 @@ static gw_search_input question(arithmetic *x, const gw_machine_spec *m, uint64_
                                  .moments = 8,
                                  .gradient = 4,
                                  .hidden_bytes = 4096,
-                                 .memory_bytes = (int64_t)(4e9 + 30e9 * chance(seed, "room", 4)),
-                                 .dollars_per_hour = 2};
+                                 .memory_bytes = (int64_t)(4e9 + 30e9 * chance(seed, "room", 4))};
     x->seed = seed;
     x->in = NULL;
     return in;

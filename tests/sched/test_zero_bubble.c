@@ -97,7 +97,7 @@ static gw_sched_times time_by_hand(int lag, int p, int32_t m, const gw_sched_cos
     CHECK_OK(gw_schedule_check(&s, &(gw_sched_checks){.places = 1}, &dg), &dg);
     gw_diags_release(&dg);
     gw_sched_time(&s, c, PLENTY, a, &t);
-    if (score) *score = gw_zb_order_score(&z, &o, a);
+    if (score) *score = gw_zb_order_clock(&z, &o, a);
     return t;
 }
 
@@ -169,7 +169,7 @@ TEST(zero_bubble_h2_is_its_formula) {
         }
 }
 
-TEST(zero_bubble_replay_is_the_clock) {
+TEST(zero_bubble_scores_are_the_clocks) {
     alike x;
     for (uint64_t seed = 0; seed < 12; seed++)
         for (int lag = 1; lag <= 2; lag++) {

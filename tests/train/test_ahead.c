@@ -4,7 +4,6 @@
 // What is not finite is found as ever, and leaves state as it was. And they do not wait: the first
 // rank is through with a step while the last still works on it. Ranks are threads.
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,8 +49,6 @@ static const run runs[] = {
               "model.moe.ffn=24"}},
 };
 
-static pthread_mutex_t names = PTHREAD_MUTEX_INITIALIZER;
-
 static void runfile_of(const run *r, gw_runfile *rf, gw_diags *dg) {
     char clip[48];
     const char *sets[MOST_SETS + 10] = {"train.seq_len=16",
@@ -64,9 +61,7 @@ static void runfile_of(const run *r, gw_runfile *rf, gw_diags *dg) {
     int n = 7;
     snprintf(clip, sizeof clip, "optimizer.clip_norm=%.9g", r->clip);
     for (int i = 0; r->sets[i]; i++) sets[n++] = r->sets[i];
-    pthread_mutex_lock(&names); /* temporary names come from one set of buffers */
     tiny_runfile(rf, false, sets);
-    pthread_mutex_unlock(&names);
     CHECK_OK(gw_runfile_set_ranks(rf, r->ranks, dg), dg);
 }
 
@@ -215,24 +210,15 @@ TEST_WITHIN(nobody_waits_for_the_last_rank, 120) {
     CHECK_MSG(most > 0.04, "%.3f s", most);
 }
 
-static int64_t grown;
-
 static gw_status steady(gw_comm *c, void *user, gw_diags *dg) {
     gw_runfile rf;
     gw_session s;
-    gw_session_step_result t;
+    int64_t grown;
     runfile_of(user, &rf, dg);
     GW_TRY(gw_session_open(&s, &rf, NULL, c, dg));
     GW_TRY(gw_session_go_ahead(&s, dg));
-    for (int i = 0; i < 4; i++) GW_TRY(gw_session_step(&s, &t, dg));
-    GW_TRY(gw_comm_barrier(c, "counting", dg));
-    int64_t before = gw_mem_count();
-    GW_TRY(gw_comm_barrier(c, "counting", dg));
-    for (int i = 0; i < 10; i++) GW_TRY(gw_session_step(&s, &t, dg));
-    GW_TRY(gw_session_settle(&s, &t, dg));
-    GW_TRY(gw_comm_barrier(c, "counting", dg));
-    if (gw_ranks_me(c) == 0) grown = gw_mem_count() - before;
-    GW_TRY(gw_comm_barrier(c, "counting", dg));
+    GW_TRY(tiny_ten_steps(&s, &grown, dg));
+    CHECK_EQ(grown, 0);
     gw_session_close(&s);
     gw_runfile_release(&rf);
     return GW_OK;
@@ -243,5 +229,4 @@ TEST_WITHIN(a_step_ahead_allocates_nothing_of_ours, 120) {
     gw_log_set_level(GW_LOG_QUIET);
     tiny_data();
     tiny_ranks(2, steady, &r);
-    CHECK_EQ(grown, 0);
 }

@@ -1,53 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 // Configurations of other trainers as run files: every key decided, arithmetic right, what is
 // written loads. The configurations are written for these tests, in the shape of the public ones.
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/io.h" /* gw_file_read */
+#include "conversion.h"
 #include "harness.h"
 #include "train/convert_impl.h" /* the tables */
-#include "train/setup.h"        /* gw_setup_init */
 
-typedef struct result {
-    gw_conversion v;
-    gw_arena a;
-    gw_diags dg;
-    gw_status st;
-} result;
-
-static void convert_at(result *r, const char *format, const char *name, const char *text,
+static void convert_at(conversion *r, const char *format, const char *name, const char *text,
                        const char *model, int64_t world, const char *set) {
-    memset(r, 0, sizeof *r);
-    gw_diags_init(&r->dg);
-    gw_cv_request q = {.format = format,
-                       .name = name,
-                       .text = text,
-                       .len = (int64_t)strlen(text),
-                       .model = model,
-                       .world = world,
-                       .sets = &set,
-                       .nsets = set ? 1 : 0};
-    r->st = gw_convert_config(&q, &r->a, &r->v, &r->dg);
+    conversion_make(r, &(gw_cv_request){.format = format,
+                                        .name = name,
+                                        .text = text,
+                                        .len = (int64_t)strlen(text),
+                                        .model = model,
+                                        .world = world,
+                                        .sets = &set,
+                                        .nsets = set ? 1 : 0});
 }
 
-static void convert(result *r, const char *format, const char *text, const char *model,
+/* Converted and loaded. */
+static void convert(conversion *r, const char *format, const char *text, const char *model,
                     int64_t world) {
     convert_at(r, format, "file", text, model, world, NULL);
+    conversion_load(r, world);
 }
 
-static void done(result *r) {
-    gw_diags_release(&r->dg);
-    gw_arena_release(&r->a);
+static const gw_cv_key *key(const conversion *r, const char *name) {
+    const gw_cv_key *k = conversion_key(r, name);
+    CHECK_MSG(k, "no key %s in the list", name);
+    return k;
 }
 
-static const gw_cv_key *key(const result *r, const char *name) {
-    for (int i = 0; i < r->v.nkeys; i++)
-        if (strcmp(r->v.keys[i].name, name) == 0) return &r->v.keys[i];
-    test_fail(__FILE__, __LINE__, "no key %s in the list", name);
-}
-
-static void check_mapped(const result *r, const char *name, int line, const char *ours,
+static void check_mapped(const conversion *r, const char *name, int line, const char *ours,
                          const char *wrote) {
     const gw_cv_key *k = key(r, name);
     CHECK_MSG(k->fate == GW_CV_MAPPED, "%s is %s: %s", name, gw_cv_fate_name(k->fate),
@@ -57,35 +42,11 @@ static void check_mapped(const result *r, const char *name, int line, const char
     CHECK_STR(k->wrote, wrote);
 }
 
-static void check_fate(const result *r, const char *name, gw_cv_fate fate, const char *why) {
+static void check_fate(const conversion *r, const char *name, gw_cv_fate fate, const char *why) {
     const gw_cv_key *k = key(r, name);
     CHECK_MSG(k->fate == fate, "%s is %s: %s", name, gw_cv_fate_name(k->fate),
               k->why ? k->why : "");
     CHECK_MSG(strstr(k->why, why) != NULL, "%s: '%s' does not say '%s'", name, k->why, why);
-}
-
-/* The laws of every conversion: nothing is open, everything has its reason, lines rise, counts sum;
- * what is written is a run file that compiles to a set-up. Gives the loaded file. */
-static void check_laws(result *r, gw_runfile *rf, int64_t ranks) {
-    CHECK_OK(r->st, &r->dg);
-    int line = 0;
-    for (int i = 0; i < r->v.nkeys; i++) {
-        const gw_cv_key *k = &r->v.keys[i];
-        CHECK(k->fate != GW_CV_OPEN);
-        CHECK(k->fate == GW_CV_MAPPED ? k->ours && k->wrote : k->why && *k->why);
-        if (k->line) {
-            CHECK(k->line >= line);
-            line = k->line;
-        }
-    }
-    CHECK_EQ(r->v.mapped + r->v.implied + r->v.refused, r->v.nkeys);
-    CHECK_OK(gw_runfile_parse_for(rf, "made", r->v.yaml, (int64_t)strlen(r->v.yaml), NULL, 0, ranks,
-                                  &r->dg),
-             &r->dg);
-    gw_setup *s = gw_mem_zalloc(sizeof *s);
-    CHECK_OK(gw_setup_init(s, rf, false, &r->dg), &r->dg);
-    gw_setup_release(s);
-    gw_mem_free(s);
 }
 
 static void check_batch(const gw_runfile *rf, int64_t micro, int64_t accumulate, int64_t dp,
@@ -97,13 +58,22 @@ static void check_batch(const gw_runfile *rf, int64_t micro, int64_t accumulate,
     CHECK_EQ(micro * accumulate * dp, global);
 }
 
-static void check_error(const char *format, const char *text, const char *model, int64_t world,
-                        int line, const char *says) {
-    result r;
-    convert(&r, format, text, model, world);
-    CHECK_FAILS(r.st, &r.dg, says);
-    if (line) CHECK_EQ(r.dg.first->where.line, line);
-    done(&r);
+typedef struct mistake {
+    const char *format, *text, *model;
+    int64_t world;
+    int line; /* of the first message; 0: it is about the whole */
+    const char *says;
+} mistake;
+
+static void check_mistakes(const mistake *m, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        conversion r;
+        test_note("%s", m[i].text);
+        convert_at(&r, m[i].format, "file", m[i].text, m[i].model, m[i].world, NULL);
+        CHECK_FAILS(r.st, &r.dg, m[i].says);
+        CHECK_EQ(r.dg.first->where.line, m[i].line);
+        conversion_release(&r);
+    }
 }
 
 /* ---- the tables ---- */
@@ -152,13 +122,13 @@ static bool decided(const char *format, const char *name) {
     bool yes = false;
     gw_str doc = {0};
     for (size_t i = 0; i < GW_COUNT(values) && !yes; i++) {
-        result r;
+        conversion r;
         document(&doc, format, name, values[i]);
-        convert(&r, format, gw_str_c(&doc), "gpt2", 8);
+        convert_at(&r, format, "file", gw_str_c(&doc), "gpt2", 8, NULL);
         for (int j = 0; j < r.v.nkeys; j++)
             yes |= r.v.keys[j].line > 0 && r.v.keys[j].fate != GW_CV_OPEN &&
                    !(r.v.keys[j].why && strstr(r.v.keys[j].why, "nothing here reads it"));
-        done(&r);
+        conversion_release(&r);
     }
     gw_str_release(&doc);
     return yes;
@@ -343,6 +313,22 @@ TEST(convert_knows_the_public_keys) {
          "use_distributed_optimizer gradient_clipping"},
         {"accelerate", "parallelism_config.parallelism_config_",
          "dp_replicate_size dp_shard_size tp_size cp_size sp_size cp_comm_strategy"},
+        /* that came with later versions, or went */
+        {"megatron", "",
+         "most-recent-k original-max-position-embeddings offload-optimizer-states "
+         "outer-dp-sharding-strategy megatron-fsdp-version decoupled-weight-decay "
+         "no-weight-decay-cond-type muon-coefficient-type use-mup mup-base-hidden-size "
+         "cp-partition-mode moe-paged-stash moe-expert-rank-capacity-factor cuda-graph-modules "
+         "experimental-attention-variant csa-window-size enable-hyper-connections qk-clip fim-data "
+         "fim-rate sequence-packing-scheduler use-varlen-dataset save-tokenizer-assets "
+         "ckpt-fully-parallel-load-process-group log-max-attention-logit tokenizer-library"},
+        {"torchtitan", "",
+         "profiler.freq optimizer.mu debug.detect_anomaly debug.batch_invariant "
+         "liger_kernel.enable_fused_linear_cross_entropy parallelism.enable_sequence_parallel "
+         "parallelism.enable_fsdp_symm_mem parallelism.full_dtensor "
+         "parallelism.context_parallel_load_balancer parallelism.expert_parallel_comm_backend "
+         "quantize.linear.mx.recipe_name"},
+        {"deepspeed", "expert_parallel.", "enabled autoep_size preset_model load_balance_coeff"},
     };
     for (size_t i = 0; i < GW_COUNT(lists); i++)
         for (const char *p = lists[i].names; *p; p += strspn(p, " ")) {
@@ -370,22 +356,19 @@ static const char tt_8b[] =
     "[activation_checkpoint]\nmode = 'full'\n";
 
 TEST_WITHIN(convert_torchtitan_fsdp, 120) {
-    result r;
-    gw_runfile rf;
+    conversion r;
     convert(&r, "torchtitan", tt_8b, NULL, 8);
-    check_laws(&r, &rf, 8);
     check_mapped(&r, "model.flavor", 6, "model.preset", "llama3-8b");
     check_mapped(&r, "optimizer.lr", 9, "optimizer.lr", "0.0003");
     check_mapped(&r, "training.seq_len", 15, "train.seq_len", "8192");
-    check_batch(&rf, 2, 4, 8, 64); /* 64 / (2 x 8) */
-    CHECK_EQ(rf.layout.zero, 3);
-    CHECK_EQ(rf.recompute.policy, GW_RF_RECOMPUTE_FULL);
-    CHECK_EQ(rf.precision.compute, GW_RF_BF16);    /* their default */
-    CHECK_EQ(rf.optimizer.schedule, GW_RF_LINEAR); /* their default */
-    CHECK_NEAR(rf.optimizer.min_lr_ratio, 0, 0);   /* their default */
+    check_batch(&r.rf, 2, 4, 8, 64); /* 64 / (2 x 8) */
+    CHECK_EQ(r.rf.layout.zero, 3);
+    CHECK_EQ(r.rf.recompute.policy, GW_RF_RECOMPUTE_FULL);
+    CHECK_EQ(r.rf.precision.compute, GW_RF_BF16);    /* their default */
+    CHECK_EQ(r.rf.optimizer.schedule, GW_RF_LINEAR); /* their default */
+    CHECK_NEAR(r.rf.optimizer.min_lr_ratio, 0, 0);   /* their default */
     CHECK(strstr(r.v.batch, "64 sequences a step = micro-batch 2 x accumulate 4 x dp 8"));
-    gw_runfile_release(&rf);
-    done(&r);
+    conversion_release(&r);
 }
 
 TEST_WITHIN(convert_torchtitan_pipeline_and_replicas, 120) {
@@ -398,22 +381,19 @@ TEST_WITHIN(convert_torchtitan_pipeline_and_replicas, 120) {
         "pipeline_parallel_degree = 2\npipeline_parallel_schedule = \"Interleaved1F1B\"\n"
         "pipeline_parallel_microbatch_size = 2\ncontext_parallel_degree = 2\n"
         "[checkpoint]\nenable_checkpoint = false\ninterval = 500\n";
-    result r;
-    gw_runfile rf;
+    conversion r;
     convert(&r, "torchtitan", text, NULL, 16);
-    check_laws(&r, &rf, 16);
-    check_batch(&rf, 2, 4, 4, 32); /* 8 / 2 micro-batches of 2 on each of 2 x 2 ranks */
-    CHECK_EQ(rf.layout.dp_replicate, 2);
-    CHECK_EQ(rf.layout.virtual_stages, 2);
-    CHECK_STR(rf.layout.schedule, "interleaved");
-    CHECK_EQ(rf.layout.cp_mode, GW_RF_CP_ALLGATHER);
-    CHECK_EQ(rf.optimizer.schedule, GW_RF_WSD);
-    CHECK_EQ(rf.optimizer.decay_steps, 20);
+    check_batch(&r.rf, 2, 4, 4, 32); /* 8 / 2 micro-batches of 2 on each of 2 x 2 ranks */
+    CHECK_EQ(r.rf.layout.dp_replicate, 2);
+    CHECK_EQ(r.rf.layout.virtual_stages, 2);
+    CHECK_STR(r.rf.layout.schedule, "interleaved");
+    CHECK_EQ(r.rf.layout.cp_mode, GW_RF_CP_ALLGATHER);
+    CHECK_EQ(r.rf.optimizer.schedule, GW_RF_WSD);
+    CHECK_EQ(r.rf.optimizer.decay_steps, 20);
     check_mapped(&r, "training.batch_size", 5, "train.accumulate", "4");
     check_mapped(&r, "checkpoint.enable_checkpoint", 21, "checkpoint.every", "0");
     check_fate(&r, "checkpoint.interval", GW_CV_IMPLIED, "checkpoints are off");
-    gw_runfile_release(&rf);
-    done(&r);
+    conversion_release(&r);
 }
 
 TEST(convert_torchtitan_unknown_and_debug_model) {
@@ -422,49 +402,45 @@ TEST(convert_torchtitan_unknown_and_debug_model) {
         "10\nseq_len = 64\n"
         "[lr_scheduler]\nwarmup_steps = 2\n[experimental]\nwarp = 9\n[activation_checkpoint]\nmode "
         "= \"selective\"\nselective_ac_option = \"2\"\n";
-    result r;
-    gw_runfile rf;
+    conversion r;
     convert(&r, "torchtitan", text, NULL, 1);
-    check_laws(&r, &rf, 1);
     check_fate(&r, "training.stesp", GW_CV_REFUSED, "no key of torchtitan");
     CHECK_EQ(key(&r, "training.stesp")->line, 5);
     CHECK(strstr(key(&r, "training.stesp")->instead, "training.steps"));
     check_fate(&r, "experimental.warp", GW_CV_REFUSED, "no key of torchtitan");
     check_fate(&r, "activation_checkpoint.selective_ac_option", GW_CV_REFUSED, "2-th layer");
     CHECK(strstr(r.v.yaml, "# refused: training.stesp, line 5:"));
-    CHECK_EQ(rf.model.layers, 6);
-    CHECK_EQ(rf.train.micro_batch, 8); /* their default */
-    gw_runfile_release(&rf);
-    done(&r);
+    CHECK_EQ(r.rf.model.layers, 6);
+    CHECK_EQ(r.rf.train.micro_batch, 8); /* their default */
+    conversion_release(&r);
 }
 
 TEST(convert_torchtitan_errors) {
-    check_error("torchtitan", "[model]\nflavor = \"8B\"\n[training]\nsteps = \"many\"\n", NULL, 8,
-                4, "whole number");
-    check_error(
-        "torchtitan",
-        "[model]\nflavor = \"8B\"\n[training]\nlocal_batch_size = 3\nglobal_batch_size = 64\n",
-        NULL, 8, 5, "no multiple");
-    check_error("torchtitan",
-                "[model]\nflavor = \"8B\"\n[parallelism]\ntensor_parallel_degree = 3\n", NULL, 8, 0,
-                "no multiple of pp 1 x tp 3");
-    check_error("torchtitan", "[model]\nflavor = \"9000B\"\n", NULL, 8, 0,
-                "does not say which model");
-    check_error("torchtitan",
-                "[model]\nflavor = \"8B\"\n[training]\nbatch_size = 1\nlocal_batch_size = 2\n",
-                NULL, 1, 5, "line 4 says it");
-    check_error(
-        "torchtitan",
-        "[model]\nflavor = \"8B\"\n[training]\nlocal_batch_size = 0\nglobal_batch_size = 8\n", NULL,
-        8, 4, "no size");
-    check_error("torchtitan", "[model]\nflavor = \"8B\"\n[lr_scheduler]\ndecay_ratio = 1e300\n",
-                NULL, 8, 4, "no share");
-    check_error("torchtitan",
-                "[model]\nflavor = \"8B\"\n[training]\nlocal_batch_size = 9223372036854775807\n",
-                NULL, 8, 4, "whole number");
-    check_error("torchtitan", "[training]\nsteps = 10\nwhen = 2024-01-01\n", "gpt2", 1, 3,
-                "decimal number");
-    check_error("torchtitan", "[training]\nsteps = 10\nsteps = 11\n", "gpt2", 1, 3, "given twice");
+    static const mistake cases[] = {
+        {"torchtitan", "[model]\nflavor = \"8B\"\n[training]\nsteps = \"many\"\n", NULL, 8, 4,
+         "whole number"},
+        {"torchtitan",
+         "[model]\nflavor = \"8B\"\n[training]\nlocal_batch_size = 3\nglobal_batch_size = 64\n",
+         NULL, 8, 5, "no multiple"},
+        {"torchtitan", "[model]\nflavor = \"8B\"\n[parallelism]\ntensor_parallel_degree = 3\n",
+         NULL, 8, 0, "no multiple of pp 1 x tp 3"},
+        {"torchtitan", "[model]\nflavor = \"9000B\"\n", NULL, 8, 0, "does not say which model"},
+        {"torchtitan",
+         "[model]\nflavor = \"8B\"\n[training]\nbatch_size = 1\nlocal_batch_size = 2\n", NULL, 1, 5,
+         "line 4 says it"},
+        {"torchtitan",
+         "[model]\nflavor = \"8B\"\n[training]\nlocal_batch_size = 0\nglobal_batch_size = 8\n",
+         NULL, 8, 4, "no size"},
+        {"torchtitan", "[model]\nflavor = \"8B\"\n[lr_scheduler]\ndecay_ratio = 1e300\n", NULL, 8,
+         4, "no share"},
+        {"torchtitan",
+         "[model]\nflavor = \"8B\"\n[training]\nlocal_batch_size = 9223372036854775807\n", NULL, 8,
+         4, "whole number"},
+        {"torchtitan", "[training]\nsteps = 10\nwhen = 2024-01-01\n", "gpt2", 1, 3,
+         "decimal number"},
+        {"torchtitan", "[training]\nsteps = 10\nsteps = 11\n", "gpt2", 1, 3, "given twice"},
+    };
+    check_mistakes(cases, GW_COUNT(cases));
 }
 
 /* ---- Megatron-LM ---- */
@@ -505,28 +481,25 @@ static const char mg_llama[] =
     "  --lr 3.0e-4 --min-lr 3.0e-5 --lr-decay-style cosine --adam-beta2 0.95 --bf16\n";
 
 TEST_WITHIN(convert_megatron_script, 120) {
-    result r;
-    gw_runfile rf;
+    conversion r;
     convert(&r, "megatron", mg_llama, NULL, 0);
-    check_laws(&r, &rf, 0);
     check_mapped(&r, "--num-layers", 8, "model.layers", "16");
     check_mapped(&r, "--seq-length", 14, "train.seq_len", "2048");
     check_mapped(&r, "--train-samples", 35, "train.steps", "1000");
     check_mapped(&r, "--lr-warmup-samples", 35, "optimizer.warmup_steps", "10");
     check_mapped(&r, "--min-lr", 36, "optimizer.min_lr_ratio", "0.1");
-    check_batch(&rf, 1, 8, 8, 64); /* 32 ranks / (2 x 2) = 8; 64 / 8 */
-    CHECK_EQ(rf.layout.virtual_stages, 2);
-    CHECK_STR(rf.layout.schedule, "interleaved");
-    CHECK_EQ(rf.layout.zero, 1);
-    CHECK_EQ(rf.model.kv_heads, 4);
-    CHECK_NEAR(rf.optimizer.betas.b, 0.95, 0);
-    CHECK_NEAR(rf.optimizer.weight_decay, 0.01, 0); /* their default */
+    check_batch(&r.rf, 1, 8, 8, 64); /* 32 ranks / (2 x 2) = 8; 64 / 8 */
+    CHECK_EQ(r.rf.layout.virtual_stages, 2);
+    CHECK_STR(r.rf.layout.schedule, "interleaved");
+    CHECK_EQ(r.rf.layout.zero, 1);
+    CHECK_EQ(r.rf.model.kv_heads, 4);
+    CHECK_NEAR(r.rf.optimizer.betas.b, 0.95, 0);
+    CHECK_NEAR(r.rf.optimizer.weight_decay, 0.01, 0); /* their default */
     check_fate(&r, "--recompute-activations", GW_CV_REFUSED, "under a condition");
     check_fate(&r, "--seed", GW_CV_REFUSED, "depends on $RANDOM_SEED");
     check_fate(&r, "--load", GW_CV_IMPLIED, "--resume");
     check_fate(&r, "--hidden-dropout", GW_CV_IMPLIED, "off");
-    gw_runfile_release(&rf);
-    done(&r);
+    conversion_release(&r);
 }
 
 /* Flags in strings, as older scripts have them, keep their own lines. */
@@ -537,20 +510,17 @@ TEST_WITHIN(convert_megatron_strings, 120) {
         "B='--micro-batch-size 4'\n# --bf16\npython pretrain_gpt.py $A $B --global-batch-size=16 "
         "--fp16 --train-iters 50 \\\n"
         "  --vocab-file v.json --merge-file m.txt --hidden-dropout 0 --lr 1e-3 > log 2>&1\n";
-    result r;
-    gw_runfile rf;
+    conversion r;
     convert(&r, "megatron", text, NULL, 2);
-    check_laws(&r, &rf, 2);
     check_mapped(&r, "--hidden-size", 2, "model.hidden", "128");
     check_mapped(&r, "--max-position-embeddings", 4, "model.max_positions", "256");
     check_mapped(&r, "--global-batch-size", 7, "train.global_batch", "16");
-    check_batch(&rf, 4, 2, 2, 16);
-    CHECK_EQ(rf.model.family, GW_RF_GPT2);
-    CHECK_EQ(rf.model.vocab, 50257);
-    CHECK_EQ(rf.precision.compute, GW_RF_FP16);
-    CHECK_NEAR(rf.precision.loss_scale_init, 4294967296.0, 0); /* their default */
-    gw_runfile_release(&rf);
-    done(&r);
+    check_batch(&r.rf, 4, 2, 2, 16);
+    CHECK_EQ(r.rf.model.family, GW_RF_GPT2);
+    CHECK_EQ(r.rf.model.vocab, 50257);
+    CHECK_EQ(r.rf.precision.compute, GW_RF_FP16);
+    CHECK_NEAR(r.rf.precision.loss_scale_init, 4294967296.0, 0); /* their default */
+    conversion_release(&r);
 }
 
 TEST_WITHIN(convert_megatron_yaml_experts, 120) {
@@ -571,39 +541,39 @@ TEST_WITHIN(convert_megatron_yaml_experts, 120) {
         "seq_length: 128\n  max_position_embeddings: 4096\n  train_iters: 100\n"
         "  vocab_size: 1000\n  attention_dropout: 0.0\n  hidden_dropout: 0.0\n  bf16: true\n  "
         "load: null\n  mtp_num_layers: 1\n  lr: 1e-3\n";
-    result r;
-    gw_runfile rf;
+    conversion r;
     convert_at(&r, "megatron", "model.yaml", text, NULL, 8, NULL);
-    check_laws(&r, &rf, 8);
-    CHECK_EQ(rf.model.family, GW_RF_DEEPSEEK);
-    check_batch(&rf, 1, 2, 8, 16);
-    CHECK_EQ(rf.model.moe.dense_layers, 1);
-    CHECK_EQ(rf.model.moe.shared, 2); /* 256 / 128 */
-    CHECK_EQ(rf.model.moe.balance, GW_RF_BALANCE_BIAS);
-    CHECK_EQ(rf.model.moe.groups, 4);
-    CHECK_EQ(rf.model.mla.q_rank, 64);
-    CHECK_EQ(rf.layout.ep, 4);
+    conversion_load(&r, 8);
+    CHECK_EQ(r.rf.model.family, GW_RF_DEEPSEEK);
+    check_batch(&r.rf, 1, 2, 8, 16);
+    CHECK_EQ(r.rf.model.moe.dense_layers, 1);
+    CHECK_EQ(r.rf.model.moe.shared, 2); /* 256 / 128 */
+    CHECK_EQ(r.rf.model.moe.balance, GW_RF_BALANCE_BIAS);
+    CHECK_EQ(r.rf.model.moe.groups, 4);
+    CHECK_EQ(r.rf.model.mla.q_rank, 64);
+    CHECK_EQ(r.rf.layout.ep, 4);
     check_fate(&r, "MODEL_ARGS.mtp_num_layers", GW_CV_REFUSED, "not built");
     check_fate(&r, "MODEL_ARGS.load", GW_CV_IMPLIED, "null");
     check_fate(&r, "ENV_VARS.NCCL_DEBUG", GW_CV_IMPLIED, "process");
-    gw_runfile_release(&rf);
-    done(&r);
+    conversion_release(&r);
 }
 
 TEST(convert_megatron_errors) {
 #define SMALL                                                                                      \
     "--num-layers 4 --hidden-size 128 --num-attention-heads 4 --seq-length 64 "                    \
     "--max-position-embeddings 64\n--vocab-size 100 --lr 1e-3 --train-iters 10\n"
-    check_error("megatron", SMALL "--micro-batch-size 3\n--global-batch-size 16\n", NULL, 4, 4,
-                "no multiple of micro-batch x dp: 3 x 4");
-    check_error("megatron", SMALL "--micro-batch-size two\n", NULL, 4, 3, "whole number");
-    check_error("megatron", SMALL "--bf16\n--fp16\n", NULL, 4, 4, "bf16 is given beside it");
-    check_error("megatron",
-                "--num-layers 4 --hidden-size 128 --num-attention-heads 4 --seq-length 64\n", NULL,
-                1, 0, "vocabulary is not known");
-    check_error("megatron", "echo nothing here\n", NULL, 1, 0, "no --flags");
-    check_error("megatron", SMALL "--swiglu maybe\n", NULL, 1, 3, "true or false");
-    result r; /* the launcher's ranks do not hold the layout: said, not guessed */
+    static const mistake cases[] = {
+        {"megatron", SMALL "--micro-batch-size 3\n--global-batch-size 16\n", NULL, 4, 4,
+         "no multiple of micro-batch x dp: 3 x 4"},
+        {"megatron", SMALL "--micro-batch-size two\n", NULL, 4, 3, "whole number"},
+        {"megatron", SMALL "--bf16\n--fp16\n", NULL, 4, 4, "bf16 is given beside it"},
+        {"megatron", "--num-layers 4 --hidden-size 128 --num-attention-heads 4 --seq-length 64\n",
+         NULL, 1, 0, "vocabulary is not known"},
+        {"megatron", "echo nothing here\n", NULL, 1, 0, "no --flags"},
+        {"megatron", SMALL "--swiglu maybe\n", NULL, 1, 3, "true or false"},
+    };
+    check_mistakes(cases, GW_COUNT(cases));
+    conversion r; /* the launcher's ranks do not hold the layout: said, not guessed */
     convert(&r, "megatron",
             "torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 4 "
             "--pipeline-model-parallel-size 4 --num-layers 4 --hidden-size 128 "
@@ -612,7 +582,7 @@ TEST(convert_megatron_errors) {
             NULL, 0);
     CHECK_OK(r.st, &r.dg);
     check_fate(&r, "--nproc_per_node", GW_CV_REFUSED, "do not hold");
-    done(&r);
+    conversion_release(&r);
 }
 
 /* ---- DeepSpeed ---- */
@@ -630,24 +600,21 @@ TEST_WITHIN(convert_deepspeed_zero3_offload, 120) {
         "0.98]}},\n"
         "  \"scheduler\": {\"type\": \"WarmupDecayLR\",\n    \"params\": {\"warmup_num_steps\": "
         "10, \"total_num_steps\": 200, \"warmup_type\": \"linear\"}}\n}\n";
-    result r;
-    gw_runfile rf;
+    conversion r;
     convert(&r, "deepspeed", text, "gpt2", 8);
-    check_laws(&r, &rf, 8);
-    check_batch(&rf, 2, 4, 8, 64); /* 64 / (2 x 8) */
+    check_batch(&r.rf, 2, 4, 8, 64); /* 64 / (2 x 8) */
     check_mapped(&r, "zero_optimization.stage", 7, "layout.zero", "3");
     check_mapped(&r, "zero_optimization.reduce_bucket_size", 9, "layout.bucket", "2000000000");
     check_mapped(&r, "zero_optimization.offload_optimizer.device", 10,
                  "offload.optimizer, offload.master", "disk, disk");
     check_mapped(&r, "zero_optimization.offload_param.device", 11, "offload.parameters", "host");
     check_fate(&r, "zero_optimization.stage3_prefetch_bucket_size", GW_CV_REFUSED, "layers");
-    CHECK_STR(rf.offload.dir, "/local");
-    CHECK_EQ(rf.train.steps, 200);
-    CHECK_EQ(rf.layout.weight_wire, GW_WIRE_INT8);
-    CHECK_NEAR(rf.optimizer.betas.b, 0.98, 0);
-    CHECK_NEAR(rf.optimizer.weight_decay, 0, 0); /* their default */
-    gw_runfile_release(&rf);
-    done(&r);
+    CHECK_STR(r.rf.offload.dir, "/local");
+    CHECK_EQ(r.rf.train.steps, 200);
+    CHECK_EQ(r.rf.layout.weight_wire, GW_WIRE_INT8);
+    CHECK_NEAR(r.rf.optimizer.betas.b, 0.98, 0);
+    CHECK_NEAR(r.rf.optimizer.weight_decay, 0, 0); /* their default */
+    conversion_release(&r);
 }
 
 /* Two of the three batch keys give the third, in each way. */
@@ -665,13 +632,10 @@ TEST_WITHIN(convert_deepspeed_batch, 240) {
         {"{\"train_batch_size\": 12}", 3, 4, 1, 3, 12},
     };
     for (size_t i = 0; i < GW_COUNT(cases); i++) {
-        result r;
-        gw_runfile rf;
+        conversion r;
         convert(&r, "deepspeed", cases[i].text, "gpt2", cases[i].world);
-        check_laws(&r, &rf, cases[i].world);
-        check_batch(&rf, cases[i].micro, cases[i].accumulate, cases[i].dp, cases[i].global);
-        gw_runfile_release(&rf);
-        done(&r);
+        check_batch(&r.rf, cases[i].micro, cases[i].accumulate, cases[i].dp, cases[i].global);
+        conversion_release(&r);
     }
 }
 
@@ -682,42 +646,43 @@ TEST_WITHIN(convert_deepspeed_fp16_auto_and_unknown, 120) {
         "\"fp16\": {\"enabled\": true, \"initial_scale_power\": 12, \"hysteresis\": "
         "2},\n\"zero_optimization\": {\"stage\": 2, \"offload_param\": {}},\n\"turbo\": {\"on\": "
         "true}}";
-    result r;
-    gw_runfile rf;
+    conversion r;
     convert_at(&r, "deepspeed", "f", text, "gpt2", 2, "train.micro_batch=4");
-    check_laws(&r, &rf, 2);
-    check_batch(&rf, 4, 2, 2, 16);
+    conversion_load(&r, 2);
+    check_batch(&r.rf, 4, 2, 2, 16);
     check_fate(&r, "train_batch_size", GW_CV_IMPLIED, "gives it");
     check_fate(&r, "train_micro_batch_size_per_gpu", GW_CV_IMPLIED, "--set train.micro_batch=4");
     check_fate(&r, "turbo.on", GW_CV_REFUSED, "no key of deepspeed");
     CHECK_EQ(key(&r, "turbo.on")->line, 4);
     check_fate(&r, "fp16.hysteresis", GW_CV_REFUSED, "first overflow");
-    CHECK_NEAR(rf.precision.loss_scale_init, 4096, 0);
-    gw_runfile_release(&rf);
-    done(&r);
+    CHECK_NEAR(r.rf.precision.loss_scale_init, 4096, 0);
+    conversion_release(&r);
 }
 
 TEST(convert_deepspeed_errors) {
-    check_error("deepspeed",
-                "{\"train_batch_size\": 33,\n\"train_micro_batch_size_per_gpu\": 2, "
-                "\"gradient_accumulation_steps\": 4}",
-                "gpt2", 0, 1, "no multiple");
-    check_error("deepspeed",
-                "{\"train_batch_size\": 32, \"train_micro_batch_size_per_gpu\": 2, "
-                "\"gradient_accumulation_steps\": 4}",
-                "gpt2", 8, 1, "is 64");
-    check_error("deepspeed", "{\"train_batch_size\": 32,\n\"zero_optimization\": {\"stage\": 7}}",
-                "gpt2", 1, 2, "no stage");
-    check_error("deepspeed", "{\"fp16\": {\"enabled\": true},\n\"bf16\": {\"enabled\": true}}",
-                "gpt2", 1, 1, "beside it");
-    check_error("deepspeed", "{\"train_batch_size\": true}", "gpt2", 1, 1, "whole number");
-    check_error("deepspeed", "{\"train_batch_size\": }", "gpt2", 1, 0, "not valid JSON");
-    check_error("deepspeed", "{\"train_batch_size\": 8}", NULL, 1, 0, "does not say which model");
-    check_error("deepspeed",
-                "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": "
-                "1e-4}},\n\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_max_lr\": "
-                "1e-3, \"warmup_type\": \"linear\"}}}",
-                "gpt2", 1, 2, "optimizer.lr");
+    static const mistake cases[] = {
+        {"deepspeed",
+         "{\"train_batch_size\": 33,\n\"train_micro_batch_size_per_gpu\": 2, "
+         "\"gradient_accumulation_steps\": 4}",
+         "gpt2", 0, 1, "no multiple"},
+        {"deepspeed",
+         "{\"train_batch_size\": 32, \"train_micro_batch_size_per_gpu\": 2, "
+         "\"gradient_accumulation_steps\": 4}",
+         "gpt2", 8, 1, "is 64"},
+        {"deepspeed", "{\"train_batch_size\": 32,\n\"zero_optimization\": {\"stage\": 7}}", "gpt2",
+         1, 2, "no stage"},
+        {"deepspeed", "{\"fp16\": {\"enabled\": true},\n\"bf16\": {\"enabled\": true}}", "gpt2", 1,
+         1, "beside it"},
+        {"deepspeed", "{\"train_batch_size\": true}", "gpt2", 1, 1, "whole number"},
+        {"deepspeed", "{\"train_batch_size\": }", "gpt2", 1, 1, "not valid JSON"},
+        {"deepspeed", "{\"train_batch_size\": 8}", NULL, 1, 0, "does not say which model"},
+        {"deepspeed",
+         "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": "
+         "1e-4}},\n\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_max_lr\": "
+         "1e-3, \"warmup_type\": \"linear\"}}}",
+         "gpt2", 1, 2, "optimizer.lr"},
+    };
+    check_mistakes(cases, GW_COUNT(cases));
 }
 
 /* ---- accelerate ---- */
@@ -731,20 +696,18 @@ TEST_WITHIN(convert_accelerate_fsdp, 120) {
         "mixed_precision: bf16\nnum_processes: 8\nparallelism_config:\n  "
         "parallelism_config_dp_replicate_size: 2\n  parallelism_config_dp_shard_size: 2\n"
         "  parallelism_config_tp_size: 2\ntpu_env: []\nuse_cpu: false\n";
-    result r;
-    gw_runfile rf;
+    conversion r;
     convert_at(&r, "accelerate", "f", text, "gpt2", 0, "train.micro_batch=4");
-    check_laws(&r, &rf, 0);
-    check_batch(&rf, 4, 1, 4, 16);
+    conversion_load(&r, 0);
+    check_batch(&r.rf, 4, 1, 4, 16);
     check_mapped(&r, "num_processes", 11, "layout.dp", "4");
     check_mapped(&r, "fsdp_config.fsdp_sharding_strategy", 8, "layout.zero", "3");
     check_fate(&r, "fsdp_config.fsdp_warp", GW_CV_REFUSED, "no key of accelerate");
-    CHECK_EQ(rf.layout.dp_replicate, 2);
-    CHECK_EQ(rf.layout.tp, 2);
-    CHECK_EQ(rf.offload.parameters, GW_MEM_HOST);
-    CHECK_EQ(rf.recompute.policy, GW_RF_RECOMPUTE_FULL);
-    gw_runfile_release(&rf);
-    done(&r);
+    CHECK_EQ(r.rf.layout.dp_replicate, 2);
+    CHECK_EQ(r.rf.layout.tp, 2);
+    CHECK_EQ(r.rf.offload.parameters, GW_MEM_HOST);
+    CHECK_EQ(r.rf.recompute.policy, GW_RF_RECOMPUTE_FULL);
+    conversion_release(&r);
 }
 
 TEST_WITHIN(convert_accelerate_deepspeed, 120) {
@@ -753,19 +716,16 @@ TEST_WITHIN(convert_accelerate_deepspeed, 120) {
         "gradient_clipping: 0.5\n  offload_optimizer_device: cpu\n  offload_param_device: none\n"
         "  zero3_init_flag: false\n  zero_stage: 2\nfsdp_config: {}\nmixed_precision: "
         "fp16\nnum_processes: 2\nsame_network: true\n";
-    result r;
-    gw_runfile rf;
+    conversion r;
     convert(&r, "accelerate", text, "gpt2", 0);
-    check_laws(&r, &rf, 0);
-    check_batch(&rf, 1, 4, 2, 8);
-    CHECK_EQ(rf.layout.zero, 2);
-    CHECK_EQ(rf.offload.optimizer, GW_MEM_HOST);
-    CHECK_NEAR(rf.optimizer.clip_norm, 0.5, 0);
-    CHECK_EQ(rf.precision.compute, GW_RF_FP16);
+    check_batch(&r.rf, 1, 4, 2, 8);
+    CHECK_EQ(r.rf.layout.zero, 2);
+    CHECK_EQ(r.rf.offload.optimizer, GW_MEM_HOST);
+    CHECK_NEAR(r.rf.optimizer.clip_norm, 0.5, 0);
+    CHECK_EQ(r.rf.precision.compute, GW_RF_FP16);
     check_fate(&r, "(batch size)", GW_CV_REFUSED, "does not say it");
     check_fate(&r, "fsdp_config", GW_CV_IMPLIED, "nothing stands in it");
-    gw_runfile_release(&rf);
-    done(&r);
+    conversion_release(&r);
 }
 
 TEST_WITHIN(convert_accelerate_megatron, 120) {
@@ -776,57 +736,64 @@ TEST_WITHIN(convert_accelerate_megatron, 120) {
         "  megatron_lm_recompute_activations: true\n  megatron_lm_sequence_parallelism: true\n  "
         "megatron_lm_tp_degree: 2\n  megatron_lm_use_distributed_optimizer: true\nmixed_precision: "
         "bf16\nnum_processes: 8\n";
-    result r;
-    gw_runfile rf;
+    conversion r;
     convert_at(&r, "accelerate", "f", text, "gpt2", 0, "train.micro_batch=2");
-    check_laws(&r, &rf, 0);
-    check_batch(&rf, 2, 4, 2, 16);
-    CHECK_EQ(rf.layout.pp, 2);
-    CHECK_EQ(rf.layout.zero, 1);
-    CHECK(rf.layout.sequence_parallel);
-    CHECK_EQ(rf.recompute.policy, GW_RF_RECOMPUTE_SELECTIVE);
+    conversion_load(&r, 0);
+    check_batch(&r.rf, 2, 4, 2, 16);
+    CHECK_EQ(r.rf.layout.pp, 2);
+    CHECK_EQ(r.rf.layout.zero, 1);
+    CHECK(r.rf.layout.sequence_parallel);
+    CHECK_EQ(r.rf.recompute.policy, GW_RF_RECOMPUTE_SELECTIVE);
     check_fate(&r, "fsdp_config.fsdp_offload_params", GW_CV_IMPLIED, "not FSDP");
-    gw_runfile_release(&rf);
-    done(&r);
+    conversion_release(&r);
 }
 
 TEST(convert_accelerate_errors) {
-    check_error("accelerate", "distributed_type: FSDP\nnum_processes: many\n", "gpt2", 0, 2,
-                "whole number");
-    check_error("accelerate",
-                "distributed_type: MULTI_GPU\nmixed_precision: int3\nnum_processes: 2\n", "gpt2", 0,
-                2, "fp16, bf16 or fp8");
-    check_error("accelerate",
-                "distributed_type: FSDP\nnum_processes: 6\nparallelism_config:\n  "
-                "parallelism_config_tp_size: 4\n",
-                "gpt2", 0, 2, "no multiple");
-    check_error("accelerate", "- a\n- b\n", "gpt2", 0, 0, "a map is expected");
+    static const mistake cases[] = {
+        {"accelerate", "distributed_type: FSDP\nnum_processes: many\n", "gpt2", 0, 2,
+         "whole number"},
+        {"accelerate", "distributed_type: MULTI_GPU\nmixed_precision: int3\nnum_processes: 2\n",
+         "gpt2", 0, 2, "fp16, bf16 or fp8"},
+        {"accelerate",
+         "distributed_type: FSDP\nnum_processes: 6\nparallelism_config:\n  "
+         "parallelism_config_tp_size: 4\n",
+         "gpt2", 0, 2, "no multiple"},
+        {"accelerate", "- a\n- b\n", "gpt2", 0, 0, "a map is expected"},
+    };
+    check_mistakes(cases, GW_COUNT(cases));
 }
 
 /* What no reader would take in is not written: eps beside SGD becomes implied, with the reason. */
 TEST(convert_drops_what_is_not_read) {
-    result r;
-    gw_runfile rf;
+    conversion r;
     convert(&r, "deepspeed",
             "{\"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.1, \"eps\": 1e-8}}, "
             "\"train_batch_size\": 2}",
             "gpt2", 1);
-    check_laws(&r, &rf, 1);
     check_fate(&r, "optimizer.params.eps", GW_CV_IMPLIED, "optimizer.name is adamw");
-    gw_runfile_release(&rf);
-    done(&r);
+    conversion_release(&r);
 }
 
 /* Names cannot write lines of the run file. */
 TEST(convert_quotes_what_it_repeats) {
-    result r;
-    gw_runfile rf;
+    conversion r;
     convert(&r, "deepspeed",
             "{\"a\\nlayout:\\n  zero\": 3, \"train_batch_size\": 2, \"zero_optimization\": "
             "{\"stage\": 0, \"offload_optimizer\": {\"nvme_path\": \"x\"}}}",
             "gpt2", 1);
-    check_laws(&r, &rf, 1);
-    CHECK_EQ(rf.layout.zero, 0);
-    gw_runfile_release(&rf);
-    done(&r);
+    CHECK_EQ(r.rf.layout.zero, 0);
+    conversion_release(&r);
+}
+
+/* An evaluation there takes so many global batches; here batches are of a data-parallel rank. */
+TEST(convert_megatron_validates_on_as_many_samples) {
+    conversion r;
+    convert_at(&r, "megatron", "file",
+               "torchrun pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 "
+               "--seq-length 64 --max-position-embeddings 64 --vocab-size 300 --lr 1e-3 "
+               "--train-iters 5 --micro-batch-size 2 --global-batch-size 32 --eval-iters 10\n",
+               NULL, 4, "data.valid=x");
+    CHECK_OK(r.st, &r.dg);
+    check_mapped(&r, "--eval-iters", 1, "train.valid_batches", "40"); /* x 2 x 4 = 10 x 32 */
+    conversion_release(&r);
 }

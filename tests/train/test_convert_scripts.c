@@ -3,45 +3,28 @@
 // layouts of pipelines, JSON with comments, marks and line ends of other systems, other formats.
 #include <string.h>
 
+#include "conversion.h"
 #include "harness.h"
-#include "train/convert.h" /* gw_convert_config */
 
-typedef struct result {
-    gw_conversion v;
-    gw_arena a;
-    gw_diags dg;
-    gw_status st;
-} result;
-
-static void convert(result *r, const char *format, const char *name, const char *text, int64_t len,
-                    int64_t world) {
-    memset(r, 0, sizeof *r);
-    gw_diags_init(&r->dg);
-    gw_cv_request q = {
-        .format = format, .name = name, .text = text, .len = len, .model = "gpt2", .world = world};
-    r->st = gw_convert_config(&q, &r->a, &r->v, &r->dg);
-}
-
-static void done(result *r) {
-    gw_diags_release(&r->dg);
-    gw_arena_release(&r->a);
-}
-
-static const gw_cv_key *find(const result *r, const char *name) {
-    for (int i = 0; i < r->v.nkeys; i++)
-        if (strcmp(r->v.keys[i].name, name) == 0) return &r->v.keys[i];
-    return NULL;
+static void convert(conversion *r, const char *format, const char *name, const char *text,
+                    int64_t len, int64_t world) {
+    conversion_make(r, &(gw_cv_request){.format = format,
+                                        .name = name,
+                                        .text = text,
+                                        .len = len,
+                                        .model = "gpt2",
+                                        .world = world});
 }
 
 /* Of a script: is --save-interval there, with which value, on which line, and is it under a
  * condition? */
 static void check_flag(const char *script, const char *value, int line, bool under) {
-    result r;
+    conversion r;
     gw_str s = {0};
     gw_str_printf(&s, "%s\npython pretrain_gpt.py --micro-batch-size 1 $A\n", script);
     convert(&r, "megatron", "script", gw_str_c(&s), (int64_t)s.len, 1);
     CHECK_OK(r.st, &r.dg);
-    const gw_cv_key *k = find(&r, "--save-interval");
+    const gw_cv_key *k = conversion_key(&r, "--save-interval");
     CHECK_MSG((k != NULL) == (value != NULL), "%s", script);
     if (k) {
         CHECK_STR(k->text, value);
@@ -50,7 +33,7 @@ static void check_flag(const char *script, const char *value, int line, bool und
         CHECK_MSG(marked == under, "%s: %s", script, k->why ? k->why : "");
     }
     gw_str_release(&s);
-    done(&r);
+    conversion_release(&r);
 }
 
 TEST(convert_script_follows_what_it_decides) {
@@ -89,14 +72,15 @@ TEST(convert_script_marks_only_what_a_branch_adds) {
     static const char text[] =
         "A=\"--lr 1e-3\n --train-iters 10\"\nif [ -n \"$Y\" ]; then\n"
         "  A=\"$A --save-interval 8\"\nfi\npython x.py --micro-batch-size 1 $A\n";
-    result r;
+    conversion r;
     convert(&r, "megatron", "script", text, (int64_t)strlen(text), 1);
     CHECK_OK(r.st, &r.dg);
-    const gw_cv_key *iters = find(&r, "--train-iters"), *save = find(&r, "--save-interval");
+    const gw_cv_key *iters = conversion_key(&r, "--train-iters"),
+                    *save = conversion_key(&r, "--save-interval");
     CHECK(iters && iters->fate == GW_CV_MAPPED && iters->line == 2);
     CHECK(save && save->fate == GW_CV_REFUSED && save->line == 4);
     CHECK(strstr(save->instead, "--set checkpoint.every=VALUE"));
-    done(&r);
+    conversion_release(&r);
 }
 
 /* A command in a string, run by eval or by another shell, or in a here-document. */
@@ -110,18 +94,18 @@ TEST(convert_script_finds_the_command) {
         "A=(--lr 1e-3)\nC=\"torchrun --nproc_per_node 2 y.py --micro-batch-size 1 ${A[@]}\"\n",
     };
     for (size_t i = 0; i < GW_COUNT(texts); i++) {
-        result r;
+        conversion r;
         convert(&r, "megatron", "script", texts[i], (int64_t)strlen(texts[i]), 0);
         CHECK_OK(r.st, &r.dg);
-        const gw_cv_key *lr = find(&r, "--lr");
+        const gw_cv_key *lr = conversion_key(&r, "--lr");
         CHECK_MSG(lr && strcmp(lr->text, "1e-3") == 0 && lr->line == 1, "%s", texts[i]);
         CHECK(strstr(r.v.batch, "x dp 2"));
-        done(&r);
+        conversion_release(&r);
     }
 }
 
 static void check_layout(const char *layout, const char *ours, const char *wrote) {
-    result r;
+    conversion r;
     gw_str s = {0};
     gw_str_printf(&s,
                   "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout %s "
@@ -129,13 +113,13 @@ static void check_layout(const char *layout, const char *ours, const char *wrote
                   layout);
     convert(&r, "megatron", "args", gw_str_c(&s), (int64_t)s.len, 2);
     CHECK_OK(r.st, &r.dg);
-    const gw_cv_key *k = find(&r, "--pipeline-model-parallel-layout");
+    const gw_cv_key *k = conversion_key(&r, "--pipeline-model-parallel-layout");
     CHECK(k != NULL);
     CHECK_MSG((k->fate == GW_CV_MAPPED) == (ours != NULL), "%s: %s", layout, k->why ? k->why : "");
     if (ours) CHECK_STR(k->ours, ours);
     if (ours) CHECK_STR(k->wrote, wrote);
     gw_str_release(&s);
-    done(&r);
+    conversion_release(&r);
 }
 
 /* gpt2 has twelve layers. */
@@ -158,11 +142,11 @@ TEST(convert_torchtitan_reads_parts_of_a_model) {
         "\"1F1B\"\nmodule_fqns_per_model_part = [\n  ['tok_embeddings', 'layers.0', 'layers.1', "
         "'layers.2', 'layers.3'],\n  ['layers.4', 'layers.5', 'layers.6', 'layers.7', 'layers.8', "
         "'layers.9', 'layers.10', 'layers.11', 'norm', 'output']]\n[training]\nseq_len = 64\n";
-    result r;
+    conversion r;
     convert(&r, "torchtitan", "file", text, (int64_t)strlen(text), 2);
     CHECK_OK(r.st, &r.dg);
-    CHECK_STR(find(&r, "parallelism.module_fqns_per_model_part")->wrote, "[4, 8]");
-    done(&r);
+    CHECK_STR(conversion_key(&r, "parallelism.module_fqns_per_model_part")->wrote, "[4, 8]");
+    conversion_release(&r);
 }
 
 /* DeepSpeed's own reader passes over comments and a comma too many. */
@@ -171,35 +155,35 @@ TEST(convert_deepspeed_reads_remarks) {
         "{ // sizes\n  \"train_batch_size\": 8, # of all\n /* two\n lines */ "
         "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-4, }, },\n"
         "  \"tensorboard\": {\"output_path\": \"a//b#c,]\"},\n}\n";
-    result r;
+    conversion r;
     convert(&r, "deepspeed", "file", text, (int64_t)strlen(text), 4);
     CHECK_OK(r.st, &r.dg);
-    CHECK_EQ(find(&r, "train_batch_size")->line, 2);
-    CHECK_EQ(find(&r, "optimizer.params.lr")->line, 4);
-    CHECK_STR(find(&r, "tensorboard.output_path")->text, "a//b#c,]");
-    done(&r);
+    CHECK_EQ(conversion_key(&r, "train_batch_size")->line, 2);
+    CHECK_EQ(conversion_key(&r, "optimizer.params.lr")->line, 4);
+    CHECK_STR(conversion_key(&r, "tensorboard.output_path")->text, "a//b#c,]");
+    conversion_release(&r);
 }
 
 /* A mark of the byte order and line ends of another system change nothing. */
 TEST(convert_reads_marks_and_line_ends) {
     static const char text[] = "\xef\xbb\xbf# x\r\nA=(\r\n  --lr 1e-3 \\\r\n  --train-iters "
                                "10\r\n)\r\npython x.py --micro-batch-size 1 \\\r\n  ${A[@]}\r\n";
-    result r;
+    conversion r;
     convert(&r, "megatron", "script", text, (int64_t)strlen(text), 1);
     CHECK_OK(r.st, &r.dg);
-    CHECK_STR(find(&r, "--lr")->text, "1e-3");
-    CHECK_STR(find(&r, "--train-iters")->text, "10");
-    CHECK_EQ(find(&r, "--train-iters")->line, 4);
-    done(&r);
+    CHECK_STR(conversion_key(&r, "--lr")->text, "1e-3");
+    CHECK_STR(conversion_key(&r, "--train-iters")->text, "10");
+    CHECK_EQ(conversion_key(&r, "--train-iters")->line, 4);
+    conversion_release(&r);
 }
 
 static void check_fails(const char *format, const char *name, const char *text, int64_t len,
                         const char *says, const char *hint) {
-    result r;
+    conversion r;
     convert(&r, format, name, text, len, 1);
     CHECK_FAILS(r.st, &r.dg, says);
     if (hint) CHECK_MSG(r.dg.last->hint && strstr(r.dg.last->hint, hint), "%s", r.dg.last->hint);
-    done(&r);
+    conversion_release(&r);
 }
 #define FAILS(format, name, text, says, hint)                                                      \
     check_fails(format, name, text, sizeof text - 1, says, hint)

@@ -5,7 +5,6 @@
 // The images are stripes of ten widths with noise over them, written by the test as IDX files.
 // Ranks are threads here; the same code runs in processes.
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -77,13 +76,9 @@ typedef struct run {
     int64_t judged, counter;
 } run;
 
-/* The names of temporary files come from one set of buffers for all threads. */
-static pthread_mutex_t names = PTHREAD_MUTEX_INITIALIZER;
-
 static gw_status runfile_of(const run *r, gw_runfile *rf, gw_diags *dg) {
     gw_str text = {0};
     int n = 0;
-    pthread_mutex_lock(&names);
     gw_str_printf(&text,
                   "model: {family: resnet18, width: 8, image: 16, channels: 1, classes: 10}\n"
                   "data: {train: %s, valid: %s}\n"
@@ -91,7 +86,6 @@ static gw_status runfile_of(const run *r, gw_runfile *rf, gw_diags *dg) {
                   "optimizer: {name: sgd, lr: 0.002, warmup_steps: 0, schedule: constant}\n",
                   test_tmp_path("train"), test_tmp_path("valid"), BATCH / r->ranks / r->accumulate,
                   r->accumulate);
-    pthread_mutex_unlock(&names);
     while (r->sets[n]) n++;
     gw_status st =
         gw_runfile_parse(rf, "net.yaml", gw_str_c(&text), (int64_t)text.len, r->sets, n, dg);

@@ -5,7 +5,6 @@
 // Heads, feed-forward columns, vocabulary and tokens of a sequence divide by nothing here. Ranks
 // are threads.
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -51,9 +50,6 @@ static const run layouts[] = {
      .sets = {"layout.cp=2", "layout.tp=2", "layout.zero=1"}},
 };
 
-/* The names of temporary files come from one set of buffers for all threads. */
-static pthread_mutex_t names = PTHREAD_MUTEX_INITIALIZER;
-
 static void runfile_of(const run *r, gw_runfile *rf, gw_diags *dg) {
     char micro[40];
     const char *sets[MOST_SETS + 8] = {"train.seq_len=23",   "model.hidden=36",
@@ -63,9 +59,7 @@ static void runfile_of(const run *r, gw_runfile *rf, gw_diags *dg) {
     snprintf(micro, sizeof micro, "train.micro_batch=%d", BATCH / r->dp);
     sets[n++] = micro;
     for (int i = 0; i < MOST_SETS && r->sets[i]; i++) sets[n++] = r->sets[i];
-    pthread_mutex_lock(&names);
     tiny_runfile(rf, r->gpt2, sets);
-    pthread_mutex_unlock(&names);
     CHECK_OK(gw_runfile_set_ranks(rf, r->ranks, dg), dg);
     CHECK_EQ(rf->layout.dp, r->dp);
 }

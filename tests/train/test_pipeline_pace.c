@@ -14,7 +14,6 @@
 //
 // Ranks are threads.
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,9 +128,6 @@ static bool compare(job *j, double reported) {
     return ok;
 }
 
-/* The names of temporary files come from one set of buffers for all threads. */
-static pthread_mutex_t names = PTHREAD_MUTEX_INITIALIZER;
-
 static gw_status rank_of(gw_comm *c, void *user, gw_diags *dg) {
     static const char *const model[] = {"model.layers=8", "model.tie_embeddings=false",
                                         "train.seq_len=16", "train.micro_batch=1",
@@ -149,9 +145,7 @@ static gw_status rank_of(gw_comm *c, void *user, gw_diags *dg) {
     snprintf(sets[2], sizeof sets[2], "layout.schedule=file:%s", j->path);
     snprintf(sets[3], sizeof sets[3], "train.accumulate=%d", j->micro);
     for (int i = 0; i < 4; i++) all[n++] = sets[i];
-    pthread_mutex_lock(&names);
     tiny_runfile(&rf, false, all);
-    pthread_mutex_unlock(&names);
     CHECK_OK(gw_runfile_set_ranks(&rf, j->ranks, dg), dg);
     GW_TRY(gw_session_open(&s, &rf, NULL, c, dg));
     for (int64_t done = 0; !done && j->steps < MOST_STEPS;) {

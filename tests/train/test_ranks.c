@@ -5,7 +5,6 @@
 // Ranks are threads here; the same code runs in processes (tests/dist).
 #include <jansson.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -35,13 +34,8 @@ typedef struct run {
     int64_t labels;
 } run;
 
-/* The names of temporary files come from one set of buffers for all threads. */
-static pthread_mutex_t names = PTHREAD_MUTEX_INITIALIZER;
-
 static void tiny(gw_runfile *rf, bool gpt2, const char *const *sets) {
-    pthread_mutex_lock(&names);
     tiny_runfile(rf, gpt2, sets);
-    pthread_mutex_unlock(&names);
 }
 
 static void runfile_of(const run *r, gw_runfile *rf, gw_diags *dg) {

@@ -7,7 +7,6 @@
 // It is the same until a draw falls between two tokens within that: then the logits on both sides
 // are shown to be within a ten-thousandth, and the tokens as near.
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,9 +18,6 @@
 #include "train/session.h"
 
 enum { TEXT = 96, BATCH = 4, MOST_SETS = 16, VOCAB_MOST = 600 };
-
-/* The names of temporary files come from one set of buffers for all threads. */
-static pthread_mutex_t names = PTHREAD_MUTEX_INITIALIZER;
 
 typedef struct run {
     int ranks, dp;
@@ -53,9 +49,7 @@ static void runfile_of(const run *r, gw_runfile *rf, gw_diags *dg) {
     for (int i = 0; r->family[i]; i++) sets[n++] = r->family[i];
     for (int i = 0; r->layout && r->layout[i]; i++) sets[n++] = r->layout[i];
     CHECK(n < MOST_SETS + 8);
-    pthread_mutex_lock(&names);
     tiny_runfile(rf, r->family == gpt2, sets);
-    pthread_mutex_unlock(&names);
     CHECK_OK(gw_runfile_set_ranks(rf, r->ranks, dg), dg);
     CHECK_EQ(rf->layout.dp, r->dp);
 }

@@ -78,4 +78,17 @@ void tiny_ranks(int ranks, gw_status (*body)(gw_comm *c, void *user, gw_diags *d
     gw_diags_release(&dg);
 }
 
+gw_status tiny_ten_steps(gw_session *s, int64_t *grown, gw_diags *dg) {
+    gw_session_step_result t;
+    for (int i = 0; i < 4; i++) GW_TRY(gw_session_step(s, &t, dg));
+    GW_TRY(gw_comm_barrier(s->comm, "counting", dg));
+    *grown = -gw_mem_count();
+    GW_TRY(gw_comm_barrier(s->comm, "counting", dg));
+    for (int i = 0; i < 10; i++) GW_TRY(gw_session_step(s, &t, dg));
+    GW_TRY(gw_session_settle(s, &t, dg));
+    GW_TRY(gw_comm_barrier(s->comm, "counting", dg));
+    *grown += gw_mem_count();
+    return gw_comm_barrier(s->comm, "counting", dg);
+}
+
 bool tiny_equal(gw_hash128 a, gw_hash128 b) { return a.lo == b.lo && a.hi == b.hi; }

@@ -6,6 +6,7 @@
 #include "base/hash.h"     /* gw_hash128 */
 #include "comm/comm.h"     /* gw_comm */
 #include "train/runfile.h" /* gw_runfile */
+#include "train/session.h" /* gw_session */
 
 /* Writes tokenized text (bytes) as train and valid prefixes into the test's temporary folder, once.
  */
@@ -16,6 +17,8 @@ void tiny_runfile(gw_runfile *rf, bool gpt2, const char *const *sets);
 
 /* Calls `body` on so many ranks, which are threads; on one without a comm. It must succeed. */
 void tiny_ranks(int ranks, gw_status (*body)(gw_comm *c, void *user, gw_diags *dg), void *user);
+/* Four steps, then ten; `grown`: blocks of memory that the ten of all ranks took and kept. */
+gw_status tiny_ten_steps(gw_session *s, int64_t *grown, gw_diags *dg);
 bool tiny_equal(gw_hash128 a, gw_hash128 b);
 
 #endif

@@ -84,12 +84,11 @@ static channel *lender_of(gw_mpi_channels *set, const channel *c) {
 }
 
 /* The receiver with the lowest tag that has not been looked at. */
-static channel *next_receiver(gw_mpi_channels *set, int32_t after) {
+static channel *next_receiver(gw_mpi_channels *set) {
     channel *best = NULL;
     for (int i = 0; i < set->n; i++) {
         const gw_channel_end *e = set->items[i].end;
-        if (e->sends || e->tag < after || e->places < 2 || e->bytes == 0 || set->items[i].paired)
-            continue;
+        if (e->sends || e->places < 2 || e->bytes == 0 || set->items[i].paired) continue;
         if (!best || e->tag < best->end->tag) best = &set->items[i];
     }
     return best;
@@ -109,7 +108,7 @@ static void post_ahead(gw_mpi_transport *t, channel *c) {
 
 /* Receivers with a lender take one message ahead. `paired` of a receiver: it was looked at. */
 static void pair_up(gw_mpi_transport *t, gw_mpi_channels *set) {
-    for (channel *c; (c = next_receiver(set, 0)) != NULL;) {
+    for (channel *c; (c = next_receiver(set)) != NULL;) {
         channel *s = lender_of(set, c);
         c->paired = true;
         if (!s) continue;
