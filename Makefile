@@ -54,7 +54,7 @@ test_folders = $(filter $(FOLDERS),$(if $(filter $(1),$(HOUSE)),$(call upto,$(1)
 SCRIPTED := $(sort $(wildcard tests/*/test_*.sh))
 
 # ---------------------------------------------------------------- libraries
-PC_MODULES := libfyaml jansson libxxhash libpcre2-8 libutf8proc
+PC_MODULES := libfyaml jansson libxxhash libpcre2-8 libutf8proc libzstd zlib libdeflate libcrypto libcurl libxml-2.0 libbrotlidec
 export PKG_CONFIG_PATH := $(if $(PREFIX),$(PREFIX)/lib/pkgconfig:$(PREFIX)/lib64/pkgconfig:)$(PKG_CONFIG_PATH)
 PC_HAVE    := $(shell for m in $(PC_MODULES) dnnl; do pkg-config --exists $$m 2>/dev/null && echo $$m; done)
 PC_MISSING := $(filter-out $(PC_HAVE),$(PC_MODULES))

@@ -327,11 +327,17 @@ _gradwright() {
         "export --out"|"export -o")
             COMPREPLY=($(compgen -d -- "$cur"))
             return ;;
+        "export --to")
+            COMPREPLY=($(compgen -W "hf gguf" -- "$cur"))
+            return ;;
         "export --dtype")
-            COMPREPLY=($(compgen -W "fp32 bf16 fp16" -- "$cur"))
+            COMPREPLY=($(compgen -W "fp32 bf16 fp16 q8_0" -- "$cur"))
             return ;;
         "export --max-shard")
             COMPREPLY=()
+            return ;;
+        "import --out"|"import -o")
+            COMPREPLY=($(compgen -d -- "$cur"))
             return ;;
         "checkpoint --step")
             COMPREPLY=()
@@ -454,7 +460,13 @@ _gradwright() {
             fi ;;
         export)
             if [[ $cur == -* ]]; then
-                COMPREPLY=($(compgen -W "--out --dtype --max-shard --json --help --quiet --verbose --no-color" -- "$cur"))
+                COMPREPLY=($(compgen -W "--out --to --dtype --max-shard --json --help --quiet --verbose --no-color" -- "$cur"))
+            else
+                COMPREPLY=($(compgen -f -- "$cur"))
+            fi ;;
+        import)
+            if [[ $cur == -* ]]; then
+                COMPREPLY=($(compgen -W "--out --set --json --help --quiet --verbose --no-color" -- "$cur"))
             else
                 COMPREPLY=($(compgen -f -- "$cur"))
             fi ;;
@@ -507,7 +519,7 @@ _gradwright() {
                 COMPREPLY=($(compgen -W "collectives" -- "$cur"))
             fi ;;
         '')
-            COMPREPLY=($(compgen -W "train verify plan explain schedule program generate export checkpoint config init convert env tokenizer calibrate bench --help --quiet --verbose --no-color --version" -- "$cur")) ;;
+            COMPREPLY=($(compgen -W "train verify plan explain schedule program generate export import checkpoint config init convert env tokenizer calibrate bench --help --quiet --verbose --no-color --version" -- "$cur")) ;;
     esac
 }
 

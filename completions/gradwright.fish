@@ -159,7 +159,8 @@ complete -c gradwright -n __fish_use_subcommand -a explain -d 'the arithmetic of
 complete -c gradwright -n __fish_use_subcommand -a schedule -d 'what the ranks of a pipeline do: as text, drawn, in figures'
 complete -c gradwright -n __fish_use_subcommand -a program -d 'print the compiled step as text, after any pass'
 complete -c gradwright -n __fish_use_subcommand -a generate -d 'continue a text with a trained or public model'
-complete -c gradwright -n __fish_use_subcommand -a export -d 'write the weights of a run as a Hugging Face directory'
+complete -c gradwright -n __fish_use_subcommand -a export -d 'write the weights of a run for other programs'
+complete -c gradwright -n __fish_use_subcommand -a import -d 'make a run of public weights, at step 0'
 complete -c gradwright -n __fish_use_subcommand -a checkpoint -d 'list, show, verify, compare, prune checkpoints'
 complete -c gradwright -n __fish_use_subcommand -a config -d 'print a run file fully resolved, each key explained'
 complete -c gradwright -n __fish_use_subcommand -a init -d 'print a commented run file that works'
@@ -235,11 +236,16 @@ complete -c gradwright -n '__fish_seen_subcommand_from generate' -l tokenizer -r
 complete -c gradwright -n '__fish_seen_subcommand_from generate' -l compute -x -a 'fp32 bf16' -d 'dtype of a public model (default fp32)'
 complete -c gradwright -n '__fish_seen_subcommand_from generate' -l json -d 'print JSON for machines'
 complete -c gradwright -n '__fish_seen_subcommand_from generate' -F
-complete -c gradwright -n '__fish_seen_subcommand_from export' -l out -s o -x -a '(__fish_complete_directories)' -d 'directory to write (required)'
-complete -c gradwright -n '__fish_seen_subcommand_from export' -l dtype -x -a 'fp32 bf16 fp16' -d 'dtype of the tensors (default: as kept)'
+complete -c gradwright -n '__fish_seen_subcommand_from export' -l out -s o -x -a '(__fish_complete_directories)' -d 'directory, or file, to write (required)'
+complete -c gradwright -n '__fish_seen_subcommand_from export' -l to -x -a 'hf gguf' -d 'hf: a directory; gguf: one file (default hf)'
+complete -c gradwright -n '__fish_seen_subcommand_from export' -l dtype -x -a 'fp32 bf16 fp16 q8_0' -d 'of the tensors (default: as kept); q8_0: with --to gguf'
 complete -c gradwright -n '__fish_seen_subcommand_from export' -l max-shard -x -d 'largest file before sharding (default 5GB)'
 complete -c gradwright -n '__fish_seen_subcommand_from export' -l json -d 'print JSON for machines'
 complete -c gradwright -n '__fish_seen_subcommand_from export' -F
+complete -c gradwright -n '__fish_seen_subcommand_from import' -l out -s o -x -a '(__fish_complete_directories)' -d 'run directory to write (required)'
+complete -c gradwright -n '__fish_seen_subcommand_from import' -l set -s s -x -a '(__gradwright_set)' -d 'override one key of the run file; repeatable'
+complete -c gradwright -n '__fish_seen_subcommand_from import' -l json -d 'print JSON for machines'
+complete -c gradwright -n '__fish_seen_subcommand_from import' -F
 complete -c gradwright -n '__fish_seen_subcommand_from checkpoint' -l step -x -d 'of a run: the checkpoint of this step'
 complete -c gradwright -n '__fish_seen_subcommand_from checkpoint' -l keep-last -x -d 'prune: the newest that stay'
 complete -c gradwright -n '__fish_seen_subcommand_from checkpoint' -l keep-every -x -d 'prune: steps that N divides stay too'

@@ -26,6 +26,13 @@ libjansson-dev    pc:jansson
 libxxhash-dev     pc:libxxhash
 libpcre2-dev      pc:libpcre2-8
 libutf8proc-dev   pc:libutf8proc
+libzstd-dev       pc:libzstd
+zlib1g-dev        pc:zlib
+libdeflate-dev    pc:libdeflate
+libssl-dev        pc:libcrypto
+libcurl4-openssl-dev pc:libcurl
+libxml2-dev       pc:libxml-2.0
+libbrotli-dev     pc:libbrotlidec
 gzip              cmd:gzip
 bible-kjv         cmd:bible
 bible-kjv-text    file:/usr/lib/bible.data
@@ -36,6 +43,7 @@ openmpi-bin       cmd:mpirun              cluster
 slurm-wlm         cmd:srun                cluster
 munge             cmd:munged              cluster
 iproute2          cmd:ip                  cluster
+debian-handbook   file:/usr/share/doc/debian-handbook/html/en-US/index.html  cluster
 python3-sklearn   file:/usr/lib/python3/dist-packages/sklearn/datasets/data/digits.csv.gz  cluster
 '
 

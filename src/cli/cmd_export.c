@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// gradwright export: the weights of a run as a Hugging Face directory.
+// gradwright export: the weights of a run as a Hugging Face directory, or as a GGUF file.
 //
 // Written: config.json, model.safetensors (sharded past --max-shard) and, when the run has a
 // tokenizer.json, that with the files that stand beside it (its configuration, chat template, what
 // generation ends with), as they are: readers take special tokens from there. A tokenizer.json that
 // stands alone gets a tokenizer_config.json that names the class readers need. The directory must
-// not hold a model yet; one that was made for an export that failed is taken away again.
+// not hold a model yet; one that was made for an export that failed is taken away again. With --to
+// gguf everything, tokenizer included, is one file, which is there when it is whole.
 #include <string.h>
 #include <unistd.h>
 
@@ -17,12 +18,15 @@
 #include "train/weights.h"  /* gw_weights_export */
 
 static const gw_option options[] = {
-    {"out", 'o', "DIR", "directory to write (required)", GW_OPT_STRING, NULL},
-    {"dtype", 0, "DTYPE", "dtype of the tensors (default: as kept)", GW_OPT_STRING,
-     "fp32 bf16 fp16"},
+    {"out", 'o', "DIR", "directory, or file, to write (required)", GW_OPT_STRING, NULL},
+    {"to", 0, "FORMAT", "hf: a directory; gguf: one file (default hf)", GW_OPT_STRING, "hf gguf"},
+    {"dtype", 0, "DTYPE", "of the tensors (default: as kept); q8_0: with --to gguf", GW_OPT_STRING,
+     "fp32 bf16 fp16 q8_0"},
     {"max-shard", 0, "BYTES", "largest file before sharding (default 5GB)", GW_OPT_BYTES, NULL},
     GW_OPTION_JSON,
 };
+
+static bool to_gguf(gw_cli *cli) { return strcmp(gw_cli_string(cli, "to", "hf"), "gguf") == 0; }
 
 static gw_dtype chosen_dtype(gw_cli *cli, const gw_session *s) {
     const char *name = gw_cli_string(cli, "dtype", NULL);
@@ -167,18 +171,18 @@ static gw_status write_all(gw_cli *cli, const gw_runfile *rf, gw_session *s, con
                              cli->diags);
 }
 
-static void report(gw_cli *cli, const gw_model *m, const char *dir, gw_dtype dtype,
+static void report(gw_cli *cli, const gw_model *m, const char *dir, const char *dtype,
                    bool tokenizer) {
     int64_t n = gw_model_count(m);
     if (gw_cli_flag(cli, "json")) {
         json_t *j = json_pack("{s:s, s:I, s:s}", "directory", dir, "parameters", (json_int_t)n,
-                              "dtype", gw_dtype_name(dtype));
+                              "dtype", dtype);
         json_dumpf(j, cli->out, JSON_INDENT(2));
         fputc('\n', cli->out);
         json_decref(j);
     } else {
         fprintf(cli->out, "%s: %s, %lld parameters in %s%s\n", dir, gw_family_name(m->family),
-                (long long)n, gw_dtype_name(dtype), tokenizer ? ", with its tokenizer" : "");
+                (long long)n, dtype, tokenizer ? ", with its tokenizer" : "");
     }
 }
 
@@ -187,21 +191,56 @@ static gw_status export(gw_cli *cli, const gw_runfile *rf, gw_session *s, const 
     GW_TRY(check_target(cli, dir));
     gw_dtype dtype = chosen_dtype(cli, s);
     gw_status st = write_all(cli, rf, s, dir, dtype, &tokenizer);
-    if (st == GW_OK) report(cli, &s->setup.model, dir, dtype, tokenizer);
+    if (st == GW_OK) report(cli, &s->setup.model, dir, gw_dtype_name(dtype), tokenizer);
     if (st != GW_OK && !existed) take_back(cli, dir);
     return st;
+}
+
+/* ---- one file ---- */
+
+static gw_ggml_type chosen_type(gw_cli *cli, const gw_session *s) {
+    if (strcmp(gw_cli_string(cli, "dtype", ""), "q8_0") == 0) return GW_GGML_Q8_0;
+    gw_dtype t = chosen_dtype(cli, s);
+    return t == GW_BF16 ? GW_GGML_BF16 : t == GW_F16 ? GW_GGML_F16 : GW_GGML_F32;
+}
+
+/* The run's own tokenizer.json; NULL where it has none. */
+static const char *tokenizer_file(gw_cli *cli, const gw_runfile *rf) {
+    const char *dir = companion_dir(cli, rf), *t = rf->data.tokenizer;
+    if (t && gw_str_eq(t, "bytes")) return NULL;
+    return dir && gw_path_is_dir(dir) ? companion(cli, rf, 0) : NULL;
+}
+
+static gw_status export_file(gw_cli *cli, const gw_runfile *rf, gw_session *s, const char *path) {
+    gw_token_ids ids;
+    const char *tokenizer = tokenizer_file(cli, rf);
+    gw_ggml_type type = chosen_type(cli, s);
+    if (gw_path_is_dir(path)) path = gw_path_join(cli->arena, path, "model.gguf");
+    if (gw_path_exists(path))
+        return gw_fail_at(cli->diags, GW_ERR_USAGE, "export-exists", (gw_where){.file = path},
+                          "the file is there already; choose another with --out");
+    if (gw_session_has_images(s))
+        return gw_cli_usage_error(cli,
+                                  "--to gguf is for language models, this is a net for images");
+    GW_TRY(special_ids(cli, rf, s, &ids));
+    GW_TRY(gw_weights_export_gguf(s->x, &s->setup.model, s->setup.params, s->setup.nparams, path,
+                                  type, tokenizer, &ids, cli->diags));
+    report(cli, &s->setup.model, path, gw_ggml_type_name(type), tokenizer != NULL);
+    return GW_OK;
 }
 
 static gw_status run(gw_cli *cli) {
     const char *dir = gw_cli_string(cli, "out", NULL);
     if (!dir) return gw_cli_usage_error(cli, "--out DIR says where to write");
+    if (!to_gguf(cli) && strcmp(gw_cli_string(cli, "dtype", ""), "q8_0") == 0)
+        return gw_cli_usage_error(cli, "--dtype q8_0 is for --to gguf");
     if (gw_cli_given(cli, "max-shard") && gw_cli_int(cli, "max-shard", 0) < 1)
         return gw_cli_usage_error(cli, "--max-shard must be at least 1 byte");
     gw_runfile rf;
     gw_session s;
     gw_source_options o = {0};
     gw_status st = gw_cli_open_source(cli, cli->args[0], &o, &rf, &s);
-    if (st == GW_OK) st = export(cli, &rf, &s, dir);
+    if (st == GW_OK) st = to_gguf(cli) ? export_file(cli, &rf, &s, dir) : export(cli, &rf, &s, dir);
     gw_session_close(&s);
     gw_runfile_release(&rf);
     return st;
@@ -209,11 +248,11 @@ static gw_status run(gw_cli *cli) {
 
 const gw_command gw_cmd_export = {
     .name = "export",
-    .summary = "write the weights of a run as a Hugging Face directory",
-    .usage = {"RUN_DIR|HF_DIR|FILE.gguf --out DIR [--dtype DTYPE]"},
+    .summary = "write the weights of a run for other programs",
+    .usage = {"RUN_DIR|HF_DIR|FILE.gguf [--to hf|gguf] --out DIR"},
     .description =
-        "config.json, model.safetensors and the tokenizer, for transformers to load; of a\n"
-        "net for images model.safetensors alone, with torchvision's names.",
+        "hf: a directory for transformers (of a net for images, weights for torchvision).\n"
+        "gguf: one file for llama.cpp, with the tokenizer in it.",
     .options = options,
     .noptions = GW_COUNT(options),
     .min_args = 1,

@@ -82,8 +82,8 @@ static void print_names(FILE *out, const gw_option *o) {
 }
 
 void gw_cli_print_help(FILE *out) {
-    fprintf(out, "gradwright trains, ships and runs transformer language models.\n\n"
-                 "usage: gradwright COMMAND [ARGUMENTS] [OPTIONS]\n\ncommands:\n");
+    fprintf(out, "gradwright trains, ships and runs transformer language models.\n"
+                 "usage: gradwright COMMAND [ARGUMENTS] [OPTIONS]\n\n");
     for (const gw_command *const *c = gw_commands(); *c; c++)
         if (!(*c)->hidden) fprintf(out, "  %-10s  %s\n", (*c)->name, (*c)->summary);
     fprintf(out, "\noptions of all:");

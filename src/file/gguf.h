@@ -107,4 +107,31 @@ bool gw_ggml_dequantise(gw_ggml_type t, const void *src, int64_t n, float *out);
 /* Row i (of elems / dims[ndim-1] rows) of a tensor: dims[ndim-1] floats. False as above. */
 bool gw_gguf_row_f32(const gw_gguf_tensor *t, int64_t row, float *out);
 
+/* --- writing -----------------------------------------------------------------------------------
+ * new -> values, declare ... -> begin -> put ... -> finish -> free. Tensors are put in the order of
+ * their declaration. Bytes go to a temporary name beside `path`; finish syncs and renames. */
+typedef struct gw_gguf_writer gw_gguf_writer;
+
+gw_gguf_writer *gw_gguf_writer_new(const char *path);
+/* Unless finished, removes the temporary file. */
+void gw_gguf_writer_free(gw_gguf_writer *w);
+/* Before begin; a key once. */
+void gw_gguf_writer_str(gw_gguf_writer *w, const char *key, const char *value);
+void gw_gguf_writer_u32(gw_gguf_writer *w, const char *key, int64_t value);
+void gw_gguf_writer_f32(gw_gguf_writer *w, const char *key, double value);
+void gw_gguf_writer_bool(gw_gguf_writer *w, const char *key, bool value);
+void gw_gguf_writer_strs(gw_gguf_writer *w, const char *key, const gw_gguf_str *values, int64_t n);
+void gw_gguf_writer_i32s(gw_gguf_writer *w, const char *key, const int32_t *values, int64_t n);
+/* dims outermost first; the last is a multiple of the type's block. */
+void gw_gguf_writer_declare(gw_gguf_writer *w, const char *name, gw_ggml_type type, int ndim,
+                            const int64_t *dims);
+GW_WARN_UNUSED gw_status gw_gguf_writer_begin(gw_gguf_writer *w, gw_diags *dg);
+/* The next n bytes of the tensors, of one tensor at a time. */
+GW_WARN_UNUSED gw_status gw_gguf_writer_put(gw_gguf_writer *w, const void *bytes, int64_t n,
+                                            gw_diags *dg);
+GW_WARN_UNUSED gw_status gw_gguf_writer_finish(gw_gguf_writer *w, gw_diags *dg);
+
+/* n float32, a multiple of the block, to a storage type: F32, F16, BF16 or Q8_0. */
+void gw_ggml_quantise(gw_ggml_type t, const float *src, int64_t n, void *dst);
+
 #endif

@@ -76,7 +76,8 @@ static void set_beyond(gw_machine_spec *m, double x) {
 
 typedef enum key { FLOPS, MFU, MEMORY, LINK, BEYOND, REACH, KEYS } key;
 
-static gw_status set(gw_machine_spec *m, const char *word, size_t n, gw_diags *dg) {
+/* `seen`: the keys set so far, as bits. */
+static gw_status set(gw_machine_spec *m, const char *word, size_t n, unsigned *seen, gw_diags *dg) {
     static const char *const names[KEYS] = {"flops", "mfu", "memory", "link", "beyond", "reach"};
     static const char *const none[] = {NULL}, *const rates[] = {"B/s", NULL};
     static const char *const flops[] = {"FLOP/s", "FLOPs", "FLOPS", "F", NULL};
@@ -88,6 +89,8 @@ static gw_status set(gw_machine_spec *m, const char *word, size_t n, gw_diags *d
     int k = 0;
     while (k < KEYS && (strlen(names[k]) != length || memcmp(names[k], word, length) != 0)) k++;
     if (k == KEYS) return wrong(dg, word, n, "has no such key");
+    if (*seen & 1u << k) return wrong(dg, word, n, "says a second time what stands before it");
+    *seen |= 1u << k;
     if (!number(eq + 1, n - length - 1, units[k], &x))
         return wrong(dg, word, n,
                      units[k] == rates ? "has no number above 0 of bytes a second, as 300GB/s"
@@ -151,16 +154,18 @@ static gw_status first_word(const char *word, size_t n, gw_arena *a, gw_machine_
 
 gw_status gw_machine_read(const char *text, gw_arena *a, gw_machine_spec *out, gw_diags *dg) {
     *out = (gw_machine_spec){.name = "", .sources = ""};
+    gw_status st = GW_OK;
+    unsigned seen = 0;
     for (const char *word = text; word;) {
         const char *comma = strchr(word, ',');
         size_t n = comma ? (size_t)(comma - word) : strlen(word);
         bool used = false;
         if (word == text) GW_TRY(first_word(word, n, a, out, &used, dg));
-        if (!used) GW_TRY(set(out, word, n, dg));
+        if (!used && set(out, word, n, &seen, dg) != GW_OK) st = GW_ERR_USAGE;
         word = comma ? comma + 1 : NULL;
     }
     out->asked = gw_arena_strdup(a, text);
-    return GW_OK;
+    return st;
 }
 
 /* ---- figures ---- */

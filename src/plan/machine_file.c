@@ -181,6 +181,7 @@ static void read_tier(reader *r, const gw_yaml_child *c) {
             fault_at(r, "config-type", in, "is true or false", "in_network");
     }
     t->ranks = (int64_t)ranks;
+    if (floor(ranks) < ranks) fault_at(r, "config-type", n, "ranks is a whole number", t->name);
     if (before == 0 || (t->ranks && t->ranks <= before))
         fault_at(r, "config-value", n, "a tier has more ranks than the one before", t->name);
     if (t->bytes_per_s <= 0 && !r->wrong)

@@ -40,7 +40,4 @@ void gw_generator_reset(gw_generator *g);
 int32_t gw_sampling_draw(const float *logits, int64_t vocab, const gw_sampling *s, int64_t position,
                          void *scratch);
 
-/* A tokenizer from the metadata of a GGUF file (byte-level BPE kinds). */
-GW_WARN_UNUSED gw_status gw_gguf_tokenizer_open(const char *path, gw_tokenizer **out, gw_diags *dg);
-
 #endif

@@ -5,14 +5,15 @@
 // as "a b" strings, and the name of the split rule. From these the equivalent tokenizer.json is
 // made in memory and opened by the one tokenizer there is. Split rules by name: gpt-2, llama-bpe,
 // qwen2, smollm (digits one by one, then the GPT-2 rule), default. Sources: the GGUF specification;
-// the split patterns as published with each model.
+// the split patterns as published with each model. Writing goes the other way: the split rule of a
+// tokenizer.json gets the name whose rule is written alike.
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/compiler.h" /* GW_COUNT */
 #include "file/gguf.h"     /* gw_gguf */
 #include "file/json.h"     /* json_t */
-#include "train/generate.h"
+#include "train/gguf_tokenizer.h"
 
 #define LLAMA3_SPLIT                                                                               \
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "                     \
@@ -144,5 +145,152 @@ gw_status gw_gguf_tokenizer_open(const char *path, gw_tokenizer **out, gw_diags 
                           "the file's tokenizer cannot be told as JSON");
     st = gw_tokenizer_open_json(path, text, strlen(text), NULL, out, dg);
     free(text);
+    return st;
+}
+
+/* ---- writing ---- */
+
+static const char *text_of(const json_t *o, const char *key) {
+    const char *t = json_string_value(json_object_get(o, key));
+    return t ? t : "";
+}
+
+/* Do two pre-tokenizers cut alike? Members that say nothing of where are left out. */
+static bool cuts_alike(const json_t *a, const json_t *b) {
+    static const char *const of_cuts[] = {
+        "type",      "pattern",           "behavior",        "invert",
+        "use_regex", "individual_digits", "add_prefix_space"};
+    const json_t *la = json_object_get(a, "pretokenizers");
+    const json_t *lb = json_object_get(b, "pretokenizers");
+    if (json_array_size(la) != json_array_size(lb)) return false;
+    for (size_t i = 0; i < json_array_size(la); i++)
+        if (!cuts_alike(json_array_get(la, i), json_array_get(lb, i))) return false;
+    for (size_t i = 0; i < GW_COUNT(of_cuts); i++) {
+        const json_t *x = json_object_get(a, of_cuts[i]), *y = json_object_get(b, of_cuts[i]);
+        if (strcmp(of_cuts[i], "use_regex") == 0 && (!x || !y)) { /* it is on unless it is said */
+            if ((x && json_is_false(x)) || (y && json_is_false(y))) return false;
+        } else if ((x || y) && !json_equal(x, y))
+            return false;
+    }
+    return true;
+}
+
+static const char *name_of_rule(const json_t *pre) {
+    static const char *const names[] = {"gpt-2", "llama-bpe", "qwen2", "smollm"};
+    const char *found = NULL;
+    for (size_t i = 0; i < GW_COUNT(names) && !found; i++) {
+        json_t *rule = pre_tokenizer(names[i]);
+        if (cuts_alike(pre, rule)) found = names[i];
+        json_decref(rule);
+    }
+    return found;
+}
+
+static gw_status not_written(const char *path, const char *what, gw_diags *dg) {
+    gw_status st = gw_fail_at(dg, GW_ERR_UNSUPPORTED, "gguf-tokenizer", (gw_where){.file = path},
+                              "a GGUF file has no place for this tokenizer: %s", what);
+    gw_diag_hint(dg, dg ? dg->last : NULL, "--to hf keeps the tokenizer as it is");
+    return st;
+}
+
+typedef struct table {
+    gw_arena a;
+    gw_gguf_str *tokens;
+    int32_t *kinds;
+    gw_gguf_str *merges;
+    int64_t vocab, nmerges;
+} table;
+
+enum { KIND_NORMAL = 1, KIND_UNUSED = 5 };
+
+static bool put_token(table *t, const char *text, size_t n, int64_t id, int32_t kind) {
+    if (id < 0 || id >= t->vocab) return false;
+    t->tokens[id] = (gw_gguf_str){gw_arena_strndup(&t->a, text, n), (int64_t)n};
+    t->kinds[id] = kind;
+    return true;
+}
+
+static gw_status take_tokens(table *t, json_t *top, const char *path, gw_diags *dg) {
+    json_t *vocab = json_object_get(json_object_get(top, "model"), "vocab"), *id;
+    const char *name;
+    size_t n, i;
+    bool fits = true;
+    t->tokens = gw_arena_new(&t->a, gw_gguf_str, t->vocab);
+    t->kinds = gw_arena_new(&t->a, int32_t, t->vocab);
+    json_object_keylen_foreach(vocab, name, n, id) fits &=
+        put_token(t, name, n, json_integer_value(id), KIND_NORMAL);
+    json_array_foreach(json_object_get(top, "added_tokens"), i, id) {
+        const char *text = text_of(id, "content");
+        fits &= put_token(t, text, strlen(text), json_integer_value(json_object_get(id, "id")),
+                          json_is_true(json_object_get(id, "special")) ? KIND_CONTROL : KIND_USER);
+    }
+    if (!fits) return not_written(path, "it has more tokens than the model", dg);
+    for (int64_t k = 0; k < t->vocab; k++) {
+        if (t->kinds[k]) continue;
+        const char *unused = gw_arena_printf(&t->a, "[PAD%lld]", (long long)k);
+        (void)put_token(t, unused, strlen(unused), k, KIND_UNUSED);
+    }
+    return GW_OK;
+}
+
+/* "a b" or ["a", "b"]: the file has the former, so neither may hold a space. */
+static gw_status take_merges(table *t, json_t *top, const char *path, gw_diags *dg) {
+    json_t *list = json_object_get(json_object_get(top, "model"), "merges"), *m;
+    size_t i;
+    t->merges = gw_arena_new(&t->a, gw_gguf_str, json_array_size(list) + 1);
+    json_array_foreach(list, i, m) {
+        const char *a = json_string_value(json_array_get(m, 0));
+        const char *b = json_string_value(json_array_get(m, 1)), *text = json_string_value(m);
+        if (a && b) {
+            if (strchr(a, ' ') || strchr(b, ' '))
+                return not_written(path, "a merge of tokens that hold spaces", dg);
+            text = gw_arena_printf(&t->a, "%s %s", a, b);
+        } else if (text)
+            text = gw_arena_strdup(&t->a, text);
+        else
+            return not_written(path, "a merge that is no pair", dg);
+        t->merges[t->nmerges++] = (gw_gguf_str){text, (int64_t)strlen(text)};
+    }
+    return GW_OK;
+}
+
+/* Does its template begin every text with a special token? */
+static bool begins_with_special(const json_t *top) {
+    const json_t *post = json_object_get(top, "post_processor");
+    const json_t *list = json_object_get(post, "processors"), *one;
+    size_t i;
+    json_array_foreach(list, i, one) if (strcmp(text_of(one, "type"), "TemplateProcessing") == 0)
+        post = one;
+    return json_object_get(json_array_get(json_object_get(post, "single"), 0), "SpecialToken");
+}
+
+static gw_status put_table(gw_gguf_writer *w, table *t, json_t *top, const char *path,
+                           gw_diags *dg) {
+    const char *rule = name_of_rule(json_object_get(top, "pre_tokenizer"));
+    if (strcmp(text_of(json_object_get(top, "model"), "type"), "BPE") != 0)
+        return not_written(path, "it is no byte-level BPE", dg);
+    if (!rule) return not_written(path, "its rule of splitting text has no name there", dg);
+    GW_TRY(take_tokens(t, top, path, dg));
+    GW_TRY(take_merges(t, top, path, dg));
+    gw_gguf_writer_str(w, "tokenizer.ggml.model", "gpt2");
+    gw_gguf_writer_str(w, "tokenizer.ggml.pre", rule);
+    gw_gguf_writer_strs(w, "tokenizer.ggml.tokens", t->tokens, t->vocab);
+    gw_gguf_writer_i32s(w, "tokenizer.ggml.token_type", t->kinds, t->vocab);
+    gw_gguf_writer_strs(w, "tokenizer.ggml.merges", t->merges, t->nmerges);
+    gw_gguf_writer_bool(w, "tokenizer.ggml.add_bos_token", begins_with_special(top));
+    return GW_OK;
+}
+
+gw_status gw_gguf_put_tokenizer(gw_gguf_writer *w, const char *path, int64_t vocab, gw_diags *dg) {
+    json_t *top = NULL;
+    table t = {.vocab = vocab};
+    if (!path) {
+        gw_gguf_writer_str(w, "tokenizer.ggml.model", "no_vocab");
+        return GW_OK;
+    }
+    GW_TRY(gw_json_read_file(path, 0, &top, dg));
+    gw_status st = put_table(w, &t, top, path, dg);
+    json_decref(top);
+    gw_arena_release(&t.a);
     return st;
 }

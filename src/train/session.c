@@ -120,6 +120,7 @@ static gw_loader_options loader_options(const gw_session *s) {
 
 static gw_status open_data(gw_session *s, gw_diags *dg) {
     gw_tokens_options o = data_options(s);
+    if (s->dataless) return GW_OK;
     GW_TRY(gw_runfile_require(s->rf, "data.train", "train", dg));
     if (gw_session_has_images(s)) return gw_session_open_images(s, dg);
     GW_TRY(gw_runfile_check_prefix(s->rf, "data.train", s->rf->data.train, dg));
@@ -305,7 +306,7 @@ static gw_status take_up(gw_session *s, const char *run_dir, gw_diags *dg) {
     bool found = false;
     if (run_dir) GW_TRY(gw_session_resume(s, run_dir, &found, dg));
     if (!found) GW_TRY(initial_weights(s, dg));
-    if (gw_session_has_images(s)) return GW_OK;
+    if (gw_session_has_images(s) || s->dataless) return GW_OK;
     gw_loader_options o = loader_options(s);
     gw_slices_init(&s->slices, s->x, o.micro_batch, s->rf->train.seq_len, &s->mem);
     return gw_loader_open(s->data, &o, &s->loader, dg);
@@ -342,6 +343,14 @@ gw_status gw_session_open(gw_session *s, gw_runfile *rf, const char *run_dir, gw
     if (comm) gw_comm_busy(comm, "opening the run", OPENING_LIMIT_S);
     gw_status st = open_training(s, run_dir, dg);
     if (comm) gw_comm_busy(comm, NULL, 0);
+    if (st != GW_OK) gw_session_close(s);
+    return st;
+}
+
+gw_status gw_session_open_state(gw_session *s, gw_runfile *rf, gw_diags *dg) {
+    begin(s, rf, NULL);
+    s->dataless = true;
+    gw_status st = open_training(s, NULL, dg);
     if (st != GW_OK) gw_session_close(s);
     return st;
 }

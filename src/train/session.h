@@ -73,6 +73,7 @@ typedef struct gw_session {
     char save_dir[4096];   /* of which run */
     int64_t program_bytes; /* Pss of the process before anything large was reserved */
     bool wants_stop;       /* this rank was asked to stop: the next step does not begin */
+    bool dataless;         /* opened to be saved, not to be trained */
 
     /* What this rank's steps have sent, and how often; counted by the transport. */
     gw_coll_traffic sent[GW_COLL_KIND_COUNT];
@@ -106,6 +107,9 @@ GW_WARN_UNUSED gw_status gw_session_open(gw_session *s, gw_runfile *rf, const ch
  * seed. s->x holds them: for gw_exec_opts.params_from and gw_weights_export. */
 GW_WARN_UNUSED gw_status gw_session_open_params(gw_session *s, gw_runfile *rf, const char *run_dir,
                                                 bool need_tokenizer, gw_diags *dg);
+/* Opens everything that a checkpoint of the run file at step 0 holds, and no data: parameters from
+ * model.path's weights or the seed, states as they begin. One rank. For gw_session_save. */
+GW_WARN_UNUSED gw_status gw_session_open_state(gw_session *s, gw_runfile *rf, gw_diags *dg);
 void gw_session_close(gw_session *s);
 
 /* What one step did. */

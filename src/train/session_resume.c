@@ -383,7 +383,8 @@ static void tell_bits(const gw_session *s, const gw_ckpt_meta *m) {
 static gw_status check_fits(const gw_session *s, const gw_ckpt_manifest *m, gw_diags *dg) {
     bool fits = true;
     char hex[33] = "";
-    GW_TRY(check_config(s, m, &fits, dg));
+    if (m->meta.batch > 0) /* a run that has not begun may still become another */
+        GW_TRY(check_config(s, m, &fits, dg));
     fits = check_model(s, m, dg) && fits;
     if (*s->data_hash)
         fits = check_hash(s, "training data", "data.train", s->data_hash, m->meta.data, dg) && fits;

@@ -14,18 +14,18 @@
 #include <stdio.h> /* snprintf */
 #include <string.h>
 
-#include "base/io.h"           /* gw_path_exists */
-#include "base/panic.h"        /* gw_panic */
-#include "base/str.h"          /* gw_str_ends */
-#include "comm/algorithm.h"    /* gw_algorithm_find */
-#include "comm/calibration.h"  /* gw_calibration */
-#include "file/hf_config.h"    /* gw_hf_config_read */
-#include "model/fp8.h"         /* gw_fp8_rewrite */
-#include "ops/ops.h"           /* gw_ops_table */
-#include "run/exec.h"          /* gw_exec_workspace */
-#include "train/generate.h"    /* gw_gguf_tokenizer_open */
-#include "train/hf_model.h"    /* gw_model_from_hf */
-#include "train/runfile_key.h" /* gw_rf_key_find */
+#include "base/io.h"              /* gw_path_exists */
+#include "base/panic.h"           /* gw_panic */
+#include "base/str.h"             /* gw_str_ends */
+#include "comm/algorithm.h"       /* gw_algorithm_find */
+#include "comm/calibration.h"     /* gw_calibration */
+#include "file/hf_config.h"       /* gw_hf_config_read */
+#include "model/fp8.h"            /* gw_fp8_rewrite */
+#include "ops/ops.h"              /* gw_ops_table */
+#include "run/exec.h"             /* gw_exec_workspace */
+#include "train/gguf_tokenizer.h" /* gw_gguf_tokenizer_open */
+#include "train/hf_model.h"       /* gw_model_from_hf */
+#include "train/runfile_key.h"    /* gw_rf_key_find */
 
 gw_dtype gw_setup_compute(const gw_runfile *rf) {
     switch (rf->precision.compute) {

@@ -19,6 +19,7 @@
 #include "base/rng.h"         /* gw_rng_fill_normal */
 #include "base/str.h"         /* gw_str, gw_str_ends */
 #include "file/gguf.h"        /* gw_gguf */
+#include "file/pytorch.h"     /* gw_torch */
 #include "file/safetensors.h" /* gw_st_set */
 
 enum { CHUNK = 1 << 18 }; /* elements made at a time */
@@ -150,6 +151,7 @@ void gw_weights_init(gw_exec *x, const gw_param *params, int n, uint64_t seed, i
 typedef struct source {
     gw_st_set *st;
     gw_gguf *gguf;
+    gw_torch *torch; /* names and shapes are those of safetensors */
     const char *path;
 } source;
 
@@ -161,11 +163,26 @@ typedef struct found {
     const int64_t *dims;
 } found;
 
+static const gw_st_tensor *find_name(const source *s, const char *name) {
+    return s->torch ? gw_torch_find(s->torch, name) : gw_st_find(s->st, name);
+}
+
 /* Files of a model without its head lack the first part of the name. */
 static const gw_st_tensor *find_st(const source *s, const char *name) {
-    const gw_st_tensor *t = gw_st_find(s->st, name);
+    const gw_st_tensor *t = find_name(s, name);
     const char *dot = strchr(name, '.');
-    return t || !dot ? t : gw_st_find(s->st, dot + 1);
+    return t || !dot ? t : find_name(s, dot + 1);
+}
+
+static int64_t count_of(const source *s) {
+    return s->gguf    ? gw_gguf_ntensors(s->gguf)
+           : s->torch ? gw_torch_count(s->torch)
+                      : gw_st_count(s->st);
+}
+
+static const char *name_at(const source *s, int64_t i) {
+    if (s->gguf) return gw_gguf_tensor_at(s->gguf, i)->name;
+    return s->torch ? gw_torch_get(s->torch, i)->name : gw_st_get(s->st, i)->name;
 }
 
 /* Tensor i of those that hold p. */
@@ -395,21 +412,26 @@ static bool is_read(const source *s, const char *name, const gw_param *params, i
 
 static void warn_unread(const source *s, const gw_model *m, const gw_param *params, int n,
                         gw_diags *dg) {
-    int64_t count = s->gguf ? gw_gguf_ntensors(s->gguf) : gw_st_count(s->st), unread = 0;
+    enum { NAMED = 20 };
+    int64_t count = count_of(s), unread = 0;
     const char *first = NULL;
+    gw_str names = {0};
     for (int64_t i = 0; i < count; i++) {
-        const char *name =
-            s->gguf ? gw_gguf_tensor_at(s->gguf, i)->name : gw_st_get(s->st, i)->name;
+        const char *name = name_at(s, i);
         bool tied_head =
             m->tie && (strcmp(name, "lm_head.weight") == 0 || strcmp(name, "output.weight") == 0);
         if (tied_head || harmless(name) || is_read(s, name, params, n)) continue;
         if (!first) first = name;
-        unread++;
+        if (unread++ < NAMED) gw_str_printf(&names, "%s%s", names.len ? ", " : "", name);
     }
-    if (unread)
-        gw_diag_add(dg, GW_WARNING, GW_OK, "weights-unread", (gw_where){.file = s->path},
-                    "%lld tensors of the file belong to nothing in this model, the first is '%s'",
-                    (long long)unread, first);
+    if (unread) {
+        gw_diag *g = gw_diag_add(
+            dg, GW_WARNING, GW_OK, "weights-unread", (gw_where){.file = s->path},
+            "%lld tensors of the file belong to nothing in this model, the first is '%s'",
+            (long long)unread, first);
+        gw_diag_detail(dg, g, "%s%s", gw_str_c(&names), unread > NAMED ? ", ..." : "");
+    }
+    gw_str_release(&names);
 }
 
 gw_status gw_weights_load(gw_exec *x, const gw_model *m, const gw_param *params, int n,
@@ -417,6 +439,8 @@ gw_status gw_weights_load(gw_exec *x, const gw_model *m, const gw_param *params,
     source s = {.path = path};
     if (gw_str_ends(path, ".gguf"))
         GW_TRY(gw_gguf_open(path, &s.gguf, dg));
+    else if (gw_torch_is(path))
+        GW_TRY(gw_torch_open(path, &s.torch, dg));
     else
         GW_TRY(gw_st_open(path, &s.st, dg));
     gw_status st = GW_OK;
@@ -428,5 +452,6 @@ gw_status gw_weights_load(gw_exec *x, const gw_model *m, const gw_param *params,
     if (st == GW_OK) warn_unread(&s, m, params, n, dg);
     gw_gguf_free(s.gguf);
     gw_st_free(s.st);
+    gw_torch_free(s.torch);
     return st;
 }

@@ -4,6 +4,7 @@
 #define GW_TRAIN_WEIGHTS_H
 
 #include "base/diag.h"   /* gw_status, gw_diags */
+#include "file/gguf.h"   /* gw_ggml_type */
 #include "model/model.h" /* gw_model, gw_param */
 #include "run/exec.h"    /* gw_exec */
 
@@ -43,6 +44,13 @@ GW_WARN_UNUSED gw_status gw_weights_export_net(const gw_exec *x, const gw_model 
                                                const gw_param *params, int n, const char *dir,
                                                gw_dtype dtype, int64_t max_shard_bytes,
                                                gw_diags *dg);
+
+/* Writes a GGUF file: F32, F16, BF16 or Q8_0. `tokenizer`: the run's tokenizer.json, or NULL for a
+ * file without one. GW_ERR_UNSUPPORTED: what the format cannot say. */
+GW_WARN_UNUSED gw_status gw_weights_export_gguf(const gw_exec *x, const gw_model *m,
+                                                const gw_param *params, int n, const char *path,
+                                                gw_ggml_type type, const char *tokenizer,
+                                                const gw_token_ids *ids, gw_diags *dg);
 
 /* n elements of a float dtype to and from float32. */
 void gw_floats_to(gw_dtype t, const float *src, int64_t n, void *dst);

@@ -16,11 +16,11 @@ TEST(exit_codes) {
         const char *says;
     } cases[] = {
         {"--version", 0, "gradwright 0."},
-        {"--help", 0, "commands:"},
+        {"--help", 0, "usage: gradwright COMMAND"},
         {"help config", 0, "gradwright config"},
         {"--help config", 0, "gradwright config"},
         {"config --help", 0, "gradwright config"},
-        {"2>&1", 2, "commands:"},
+        {"2>&1", 2, "usage: gradwright COMMAND"},
         {"confg 2>&1", 2, "gradwright config"},
         {"--frobnicate 2>&1", 2, "--frobnicate"},
         {"config 2>&1", 2, "missing"},

@@ -8,8 +8,9 @@
 
 #include "../harness.h"
 #include "golden.h"
-#include "train/generate.h" /* gw_generator */
-#include "train/session.h"  /* gw_session_open_params */
+#include "train/generate.h"       /* gw_generator */
+#include "train/gguf_tokenizer.h" /* gw_gguf_tokenizer_open */
+#include "train/session.h"        /* gw_session_open_params */
 
 typedef struct opened {
     gw_runfile rf;
