@@ -10,6 +10,10 @@
 //   {"do": "save", "folder": PATH, "async": true}    a checkpoint of the state; async: as a run
 //                                                    does that goes on with its steps
 //   {"do": "load", "folder": PATH, "check": true}    what was saved there by any number of ranks
+//   {"do": "steps", "n": 50, "step_s": 0.06,         steps of fixed work on one thread a rank, each
+//    "folder": PATH or ""}                           ended by a barrier; with a folder, a save is
+//                                                    begun after a fifth of them and committed
+//                                                    between two later ones, as a run does it
 //   {"do": "end"}
 //
 // Rank 0 says when all hold the state, and answers each request with a line of JSON. A time is the
@@ -18,8 +22,9 @@
 //   held_s     what a step waits for: of a synchronous save all of it, of an asynchronous one the
 //              copy (begin_s) and, later, the commit (end_s)
 //   total_s    until the commit, or until every tensor is loaded
-//   cpu_s      processor time of all ranks, of every thread
-//   memory     the largest rank's peak beyond what it had before, free memory given back
+//   cpu_s      processor time of all ranks, of every thread; of steps, that of the writers alone
+//   memory     the largest rank's peak beyond what it had before, free memory given back; at least
+//              the save's buffer, which stays mapped from one save to the next
 //
 // Elements are a function of tensor and position, the same in torch_checkpoint.py; what was loaded
 // is compared with it, and a wrong one ends the program.
@@ -36,7 +41,7 @@
 #include "ckpt/save.h"
 #include "comm/launch.h" /* gw_launch */
 
-enum { PATIENCE_S = 3600, VALUES = 1 << 23 };
+enum { PATIENCE_S = 3600, VALUES = 1 << 23, WORK = 1 << 16 };
 
 typedef struct bench {
     gw_arena mem;
@@ -45,6 +50,9 @@ typedef struct bench {
     gw_mesh mesh;
     gw_ckpt_tensor *tensors;
     int n;
+    gw_ckpt_keep *keep;
+    float *work;   /* [WORK] */
+    int64_t spins; /* of it, that make a step */
 } bench;
 
 /* What a rank measured; all doubles, so that ranks exchange it as it is. */
@@ -180,7 +188,8 @@ static gw_status until_written(const bench *b, const gw_ckpt_save *s, gw_diags *
 static gw_status save(const bench *b, const char *folder, bool async, figures *f, gw_diags *dg) {
     gw_ckpt_save *s;
     gw_ckpt_stats stats;
-    gw_ckpt_options o = {.run_dir = folder, .comm = b->comm};
+    gw_ckpt_options o = {
+        .run_dir = folder, .comm = b->comm, .keep = async ? b->keep : NULL, .direct = !async};
     gw_ckpt_meta meta = {.step = 1, .batch = 1, .loss_scale = 1.0};
     int64_t from = gw_clock_ns();
     GW_TRY(gw_checkpoint_begin(&s, &o, &meta, b->tensors, b->n, dg));
@@ -191,6 +200,68 @@ static gw_status save(const bench *b, const char *folder, bool async, figures *f
     f->end_s = since(written);
     f->held_s = f->begin_s + f->end_s;
     f->bytes = (double)stats.bytes;
+    f->memory = (double)stats.buffer_bytes;
+    return GW_OK;
+}
+
+/* ---- steps ---- */
+
+/* Work in the caches, `spins` times over. */
+static void spin(const bench *b, int64_t spins) {
+    for (int64_t k = 0; k < spins; k++)
+        for (int i = 0; i < WORK; i++) b->work[i] = b->work[i] * 0.999f + 0.001f;
+}
+
+/* How much of it makes a step, for all ranks; once. */
+static gw_status measure_step(bench *b, double step_s, gw_diags *dg) {
+    double fastest = 1e9;
+    if (b->spins > 0) return GW_OK;
+    b->work = calloc(WORK, sizeof *b->work);
+    if (!b->work) return GW_FAIL(dg, GW_ERR_MEMORY, "bench", "no memory for work");
+    for (int i = 0; i < 5; i++) {
+        int64_t from = gw_clock_ns();
+        spin(b, 200);
+        fastest = GW_MIN(fastest, since(from) / 200);
+    }
+    b->spins = GW_MAX((int64_t)(step_s / fastest), INT64_C(1));
+    return b->comm ? gw_comm_broadcast(b->comm, &b->spins, sizeof b->spins, "spins", dg) : GW_OK;
+}
+
+/* Is every rank's file written? Then it is committed. */
+static gw_status try_commit(const bench *b, gw_ckpt_save **s, bool wait, figures *f, gw_diags *dg) {
+    gw_ckpt_stats stats;
+    int64_t unfinished = !gw_checkpoint_poll(*s), from = gw_clock_ns();
+    if (b->comm) GW_TRY(gw_comm_max_i64(b->comm, &unfinished, 1, "written?", dg));
+    if (unfinished && !wait) return GW_OK;
+    gw_ckpt_save *done = *s;
+    *s = NULL;
+    GW_TRY(gw_checkpoint_end(done, &stats, dg));
+    f->end_s = since(from);
+    f->cpu_s = stats.cpu_s;
+    f->bytes = (double)stats.bytes;
+    f->memory = (double)stats.buffer_bytes;
+    return GW_OK;
+}
+
+static gw_status steps(bench *b, int64_t n, double step_s, const char *folder, figures *f,
+                       gw_diags *dg) {
+    gw_ckpt_save *s = NULL;
+    gw_ckpt_options o = {.run_dir = folder, .comm = b->comm, .keep = b->keep};
+    gw_ckpt_meta meta = {.step = 1, .batch = 1, .loss_scale = 1.0};
+    GW_TRY(measure_step(b, step_s, dg));
+    GW_TRY(together(b, dg));
+    int64_t begun = gw_clock_ns();
+    for (int64_t i = 0; i < n; i++) {
+        spin(b, b->spins);
+        GW_TRY(together(b, dg));
+        if (s) GW_TRY(try_commit(b, &s, i + 1 == n, f, dg));
+        if (!*folder || i != n / 5) continue;
+        int64_t from = gw_clock_ns();
+        GW_TRY(gw_checkpoint_begin(&s, &o, &meta, b->tensors, b->n, dg));
+        f->begin_s = since(from);
+    }
+    f->total_s = since(begun);
+    f->held_s = f->begin_s + f->end_s;
     return GW_OK;
 }
 
@@ -239,18 +310,24 @@ static gw_status serve(bench *b, const json_t *request, gw_diags *dg) {
     figures f = {0};
     const char *folder = json_string_value(json_object_get(request, "folder"));
     const char *what = json_string_value(json_object_get(request, "do"));
-    bool saves = what && strcmp(what, "save") == 0;
+    bool saves = what && strcmp(what, "save") == 0, steps_on = what && strcmp(what, "steps") == 0;
     if (!folder || !what) return GW_FAIL(dg, GW_ERR_USAGE, "bench", "a request says nothing");
-    if (!saves) spoil(b);
+    if (!saves && !steps_on) spoil(b);
     int64_t memory = forget_peak();
     GW_TRY(together(b, dg));
+    if (steps_on) {
+        GW_TRY(steps(b, json_integer_value(json_object_get(request, "n")),
+                     json_number_value(json_object_get(request, "step_s")), folder, &f, dg));
+        f.memory = GW_MAX(f.memory, (double)(status_bytes("VmHWM:") - memory));
+        return answer(b, &f, dg);
+    }
     double cpu = cpu_s();
     int64_t from = gw_clock_ns();
     GW_TRY(saves ? save(b, folder, json_is_true(json_object_get(request, "async")), &f, dg)
                  : load(b, folder, &f, dg));
     f.total_s = since(from);
     f.cpu_s = cpu_s() - cpu;
-    f.memory = (double)(status_bytes("VmHWM:") - memory);
+    f.memory = GW_MAX(f.memory, (double)(status_bytes("VmHWM:") - memory));
     if (json_is_true(json_object_get(request, "check"))) GW_TRY(compare(b, dg));
     return answer(b, &f, dg);
 }
@@ -279,6 +356,7 @@ static gw_status run(bench *b, char **argv, gw_diags *dg) {
     json_t *rows = json_load_file(argv[2], 0, &e);
     b->rank = b->comm ? gw_comm_rank(b->comm) : 0;
     (void)gw_mesh_add(&b->mesh, "dp", b->ranks);
+    b->keep = gw_ckpt_keep_new();
     if (b->comm) gw_comm_set_mesh(b->comm, &b->mesh);
     gw_status st = rows ? make_state(b, rows, dg)
                         : GW_FAIL(dg, GW_ERR_FORMAT, "bench", "%s: %s", argv[2], e.text);
@@ -287,6 +365,8 @@ static gw_status run(bench *b, char **argv, gw_diags *dg) {
         st = GW_FAIL(dg, GW_ERR_IO, "bench", "nobody reads the answers");
     if (st == GW_OK) st = serve_all(b, argv[3], dg);
     for (int i = 0; i < b->n; i++) free(b->tensors[i].data);
+    gw_ckpt_keep_free(b->keep);
+    free(b->work);
     json_decref(rows);
     return st;
 }

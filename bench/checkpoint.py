@@ -32,6 +32,8 @@ LAYERS, HIDDEN, FFN, VOCAB = 12, 768, 2048, 32000  # 134 million parameters
 RANKS = 2          # that save
 RESHARD = (1, 4)   # that load besides
 RATE_GOAL = 0.9    # of a plain sequential writer
+STEPS, STEP_S = 50, 0.06  # of which one save is taken in the course
+STALL_GOAL = 0.01  # of their time, besides the copy and the writers' processor time over the cores
 BLOCK = 4 << 20    # of the plain writer
 PATIENCE = 900     # seconds for one answer
 
@@ -344,6 +346,46 @@ def show_loads(found):
                   f"{cell(median(rows, 'bytes'), '9.1f', 1e-6)}{text}")
 
 
+# ------------------------------------------------------------------------------- steps
+
+def stalls(options, work, side, ranks):
+    """{with a save: turns} of the same steps, gradwright alone."""
+    turns = {False: [], True: []}
+    for turn in range(options.turns + 1):
+        base.say(f"steps on {ranks} rank{'s' * (ranks > 1)}: turn {turn} of {options.turns}")
+        for saves in (False, True) if turn % 2 == 0 else (True, False):
+            folder = work / f"stall{ranks}-{turn}"
+            os.sync()
+            figures = side.ask(do="steps", n=STEPS, step_s=STEP_S, folder=str(folder) * saves)
+            shutil.rmtree(folder, ignore_errors=True)
+            turns[saves].append(figures)
+    return turns
+
+
+def show_stall(turns, ranks, cores, size):
+    """What the save costs the steps beside it, and what it may."""
+    plain, saved = median(turns[False], "total_s"), median(turns[True], "total_s")
+    copy, commit = median(turns[True], "begin_s"), median(turns[True], "end_s")
+    cpu, extra = median(turns[True], "cpu_s"), saved - plain
+    allowed = STALL_GOAL * plain + copy + cpu / cores
+    both = max(noise(turns[False], "total_s"), noise(turns[True], "total_s")) * plain / allowed
+    met = base.verdict(extra <= allowed, both, abs(extra / allowed - 1))
+    text = {True: "met", False: "MISSED", None: "no verdict: A to A exceeds a third of the margin"}
+    memory = max(figures_of(turns[True], "memory"))
+    spare = ", a core to spare" if ranks < cores else ""
+    print(f"\n{STEPS} steps on {ranks} rank{'s' * (ranks > 1)}, {cores} cores{spare}, one save of "
+          f"{size / 1e6:.0f} MB among them: medians over turns\n")
+    print(f"  without {plain:.3f} s, with {saved:.3f} s: {extra:.3f} s more, {100 * extra / plain:.2f} % "
+          f"(A to A {100 * noise(turns[False], 'total_s'):.1f} %)")
+    print(f"  allowed {allowed:.3f} s = 1 % of the steps {STALL_GOAL * plain:.3f} + staging copy "
+          f"{copy:.3f} + hash and write {cpu:.3f} CPU s / {cores} cores {cpu / cores:.3f}: {text[met]}")
+    print(f"  of it the commit held a step for {commit:.4f} s; memory of a rank {memory / 1e6:.1f} MB, "
+          f"its share of the state {size / ranks / 1e6:.1f} MB")
+    return dict(ranks=ranks, cores=cores, without_s=plain, with_s=saved, extra_s=extra, copy_s=copy,
+                commit_s=commit, writer_cpu_s=cpu, allowed_s=allowed, met=met, memory=memory,
+                turns=[turns[False], turns[True]])
+
+
 # ------------------------------------------------------------------------------- all of it
 
 def file_system(path):
@@ -391,6 +433,9 @@ def measure(options, work):
         saves.run()
         show_saves(saves.turns, size)
         result["saves"], result["ratios"] = saves.turns, show_ratios(saves.turns)
+        cores = len(options.cores)
+        result["stalls"] = [show_stall(stalls(options, work, sides["gradwright"], RANKS), RANKS, cores,
+                                       size)]
         found = {RANKS: loads(options, sides, saves.kept, RANKS)}
     finally:
         for side in sides.values():
@@ -399,6 +444,9 @@ def measure(options, work):
         sides = start(options, work, ranks)
         try:
             found[ranks] = loads(options, sides, saves.kept, ranks)
+            if ranks == 1 and cores > 1:
+                result["stalls"].append(show_stall(stalls(options, work, sides["gradwright"], 1), 1,
+                                                   cores, size))
         finally:
             for side in sides.values():
                 side.end()
@@ -416,7 +464,7 @@ def main():
     a.add_argument("--mb", type=float, help="of state, about (default: 134 million parameters, 1.6 GB)")
     a.add_argument("--dir", default=tempfile.gettempdir(), help="on the disk to write to")
     a.add_argument("--turns", type=int, default=7, help="that count (default 7)")
-    a.add_argument("--quick", action="store_true", help="300 MB, 3 turns: under three minutes")
+    a.add_argument("--quick", action="store_true", help="300 MB, 3 turns: under six minutes")
     a.add_argument("--process", action="store_true",
                    help="PyTorch's saves by a process of its own too (its memory and CPU are not seen)")
     a.add_argument("--no-torch", action="store_true", help="gradwright and the plain writer alone")

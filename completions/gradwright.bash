@@ -59,8 +59,18 @@ model.mla.rope=
 model.mla.v=
 data.train=
 data.valid=
+data.stages=
+data.mix=
 data.tokenizer=
 data.pack=
+data.packing=
+data.shuffle=
+data.window=
+data.block=
+data.column=
+data.verify=
+data.cache=
+data.cache_bytes=
 data.mask_first_label=
 data.prefetch_steps=
 train.steps=
@@ -140,6 +150,9 @@ checkpoint.keep_every=
 checkpoint.async=
 checkpoint.when_busy=
 checkpoint.buffer=
+checkpoint.references=
+checkpoint.probe=
+checkpoint.dir=
 checkpoint.write_rate="
 
 _gradwright_key_values() {
@@ -158,7 +171,11 @@ _gradwright_key_values() {
         model.moe.normalize) echo "true false" ;;
         model.moe.balance) echo "none sequence batch bias" ;;
         model.moe.drop) echo "position score" ;;
+        data.mix) echo "exact megatron" ;;
         data.pack) echo "true false" ;;
+        data.packing) echo "contiguous best_fit" ;;
+        data.shuffle) echo "auto documents blocks none" ;;
+        data.verify) echo "true false" ;;
         data.mask_first_label) echo "true false" ;;
         train.threads) echo "auto" ;;
         optimizer.name) echo "adamw sgd muon" ;;
@@ -189,6 +206,8 @@ _gradwright_key_values() {
         recompute.policy) echo "none selective full ops budget" ;;
         checkpoint.async) echo "true false" ;;
         checkpoint.when_busy) echo "wait skip" ;;
+        checkpoint.references) echo "true false" ;;
+        checkpoint.probe) echo "true false" ;;
     esac
 }
 
@@ -372,6 +391,30 @@ _gradwright() {
         "tokenizer --json-key")
             COMPREPLY=()
             return ;;
+        "tokenizer --unicode")
+            COMPREPLY=()
+            return ;;
+        "tokenizer --memory")
+            COMPREPLY=()
+            return ;;
+        "tokenizer --threads")
+            COMPREPLY=()
+            return ;;
+        "data --workers"|"data -w")
+            COMPREPLY=()
+            return ;;
+        "data --count")
+            COMPREPLY=()
+            return ;;
+        "data --seed")
+            COMPREPLY=()
+            return ;;
+        "data --column"|"data -c")
+            COMPREPLY=()
+            return ;;
+        "data --tokenizer")
+            COMPREPLY=($(compgen -f -- "$cur"))
+            return ;;
         "calibrate --ranks"|"calibrate -n")
             COMPREPLY=()
             return ;;
@@ -418,7 +461,7 @@ _gradwright() {
     case $command in
         train)
             if [[ $cur == -* ]]; then
-                COMPREPLY=($(compgen -W "--out --ranks --resume --until --supervise --retries --requeue --set --json --help --quiet --verbose --no-color" -- "$cur"))
+                COMPREPLY=($(compgen -W "--out --ranks --resume --fresh --until --supervise --retries --requeue --set --json --help --quiet --verbose --no-color" -- "$cur"))
             else
                 COMPREPLY=($(compgen -f -- "$cur"))
             fi ;;
@@ -502,7 +545,13 @@ _gradwright() {
             fi ;;
         tokenizer)
             if [[ $cur == -* ]]; then
-                COMPREPLY=($(compgen -W "--out --vocab-size --split --documents --json-key --no-eos --specials --json --help --quiet --verbose --no-color" -- "$cur"))
+                COMPREPLY=($(compgen -W "--out --vocab-size --split --documents --specials --json --no-eos --json-key --unicode --memory --threads --help --quiet --verbose --no-color" -- "$cur"))
+            else
+                COMPREPLY=($(compgen -f -- "$cur"))
+            fi ;;
+        data)
+            if [[ $cur == -* ]]; then
+                COMPREPLY=($(compgen -W "--workers --set --dry-run --count --seed --column --tokenizer --json --help --quiet --verbose --no-color" -- "$cur"))
             else
                 COMPREPLY=($(compgen -f -- "$cur"))
             fi ;;
@@ -519,7 +568,7 @@ _gradwright() {
                 COMPREPLY=($(compgen -W "collectives" -- "$cur"))
             fi ;;
         '')
-            COMPREPLY=($(compgen -W "train verify plan explain schedule program generate export import checkpoint config init convert env tokenizer calibrate bench --help --quiet --verbose --no-color --version" -- "$cur")) ;;
+            COMPREPLY=($(compgen -W "train verify plan explain schedule program generate export import checkpoint config init convert env tokenizer data calibrate bench --help --quiet --verbose --no-color --version" -- "$cur")) ;;
     esac
 }
 

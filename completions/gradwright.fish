@@ -61,8 +61,18 @@ function __gradwright_set
         model.mla.v= \
         data.train= \
         data.valid= \
+        data.stages= \
+        data.mix=exact data.mix=megatron \
         data.tokenizer= \
         data.pack=true data.pack=false \
+        data.packing=contiguous data.packing=best_fit \
+        data.shuffle=auto data.shuffle=documents data.shuffle=blocks data.shuffle=none \
+        data.window= \
+        data.block= \
+        data.column= \
+        data.verify=true data.verify=false \
+        data.cache= \
+        data.cache_bytes= \
         data.mask_first_label=true data.mask_first_label=false \
         data.prefetch_steps= \
         train.steps= \
@@ -142,6 +152,9 @@ function __gradwright_set
         checkpoint.async=true checkpoint.async=false \
         checkpoint.when_busy=wait checkpoint.when_busy=skip \
         checkpoint.buffer= \
+        checkpoint.references=true checkpoint.references=false \
+        checkpoint.probe=true checkpoint.probe=false \
+        checkpoint.dir= \
         checkpoint.write_rate= \
         ''
 end
@@ -167,11 +180,13 @@ complete -c gradwright -n __fish_use_subcommand -a init -d 'print a commented ru
 complete -c gradwright -n __fish_use_subcommand -a convert -d 'another trainer\'s configuration as a run file'
 complete -c gradwright -n __fish_use_subcommand -a env -d 'what this machine has: processor, limits, libraries'
 complete -c gradwright -n __fish_use_subcommand -a tokenizer -d 'train a tokenizer, encode and decode, make token files'
+complete -c gradwright -n __fish_use_subcommand -a data -d 'build shards of tokens from raw archives; look into data'
 complete -c gradwright -n __fish_use_subcommand -a calibrate -d 'measure this machine: its collectives and ops, for plans'
 complete -c gradwright -n __fish_use_subcommand -a bench -d 'latency and bandwidth of collectives by size'
 complete -c gradwright -n '__fish_seen_subcommand_from train' -l out -s o -x -a '(__fish_complete_directories)' -d 'the run directory (default: runs/NAME of the run file)'
 complete -c gradwright -n '__fish_seen_subcommand_from train' -l ranks -s n -x -d 'run on N local ranks (mpirun and srun start their own)'
 complete -c gradwright -n '__fish_seen_subcommand_from train' -l resume -d 'continue from the newest checkpoint in it'
+complete -c gradwright -n '__fish_seen_subcommand_from train' -l fresh -d 'with --resume: begin anew where no checkpoint is whole'
 complete -c gradwright -n '__fish_seen_subcommand_from train' -l until -x -d 'stop after step N, saved; --resume goes on'
 complete -c gradwright -n '__fish_seen_subcommand_from train' -l supervise -d 'start it again when it fails, from its newest checkpoint'
 complete -c gradwright -n '__fish_seen_subcommand_from train' -l retries -x -d 'with --supervise: at most N times'
@@ -268,11 +283,23 @@ complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -l out -s o -r
 complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -l vocab-size -s n -x -d 'train: tokens in all (default 8192)'
 complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -l split -x -a 'llama3 gpt2 qwen2 cl100k o200k' -d 'how words are split (train, .tiktoken)'
 complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -l documents -s d -x -a 'blank file line jsonl' -d 'encode: where documents end'
-complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -l json-key -x -d 'encode jsonl: the member with the text'
-complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -l no-eos -d 'encode --out: no end-of-text after documents'
 complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -l specials -d 'encode: text of special tokens becomes their ids'
 complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -l json -d 'print JSON for machines'
+complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -l no-eos -d 'encode --out: no end-of-text after documents'
+complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -l json-key -x -d 'encode jsonl: the member with the text'
+complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -l unicode -x -d 'tables that split text: 13 to 17 (default 16)'
+complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -l memory -x -d 'train: what counting words may take (default 4GB)'
+complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -l threads -x -d 'train, encode: threads (default: one a core)'
 complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -F
+complete -c gradwright -n '__fish_seen_subcommand_from data' -l workers -s w -x -d 'build: processes (default: one a core)'
+complete -c gradwright -n '__fish_seen_subcommand_from data' -l set -s s -x -a '(__gradwright_set)' -d 'build: override one key; repeatable'
+complete -c gradwright -n '__fish_seen_subcommand_from data' -l dry-run -d 'build: say what would be done'
+complete -c gradwright -n '__fish_seen_subcommand_from data' -l count -x -d 'sample: documents (default 3)'
+complete -c gradwright -n '__fish_seen_subcommand_from data' -l seed -x -d 'sample: which ones (default 1)'
+complete -c gradwright -n '__fish_seen_subcommand_from data' -l column -s c -x -d 'stats: this column; repeatable'
+complete -c gradwright -n '__fish_seen_subcommand_from data' -l tokenizer -r -F -d 'sample: shows tokens as text'
+complete -c gradwright -n '__fish_seen_subcommand_from data' -l json -d 'print JSON for machines'
+complete -c gradwright -n '__fish_seen_subcommand_from data' -F
 complete -c gradwright -n '__fish_seen_subcommand_from calibrate' -l ranks -s n -x -d 'numbers of ranks (default: 2, 4, ... and the cores)'
 complete -c gradwright -n '__fish_seen_subcommand_from calibrate' -l out -s o -r -F -d 'the file to write (default calibration.json)'
 complete -c gradwright -n '__fish_seen_subcommand_from calibrate' -l max-size -x -d 'largest data of a collective (default 4MiB)'

@@ -38,6 +38,7 @@ bible-kjv         cmd:bible
 bible-kjv-text    file:/usr/lib/bible.data
 clang-format      cmd:clang-format
 shellcheck        cmd:shellcheck
+python3-venv      file:/usr/share/doc/python3-venv
 libopenmpi-dev    pc:ompi-c               cluster
 openmpi-bin       cmd:mpirun              cluster
 slurm-wlm         cmd:srun                cluster

@@ -6,8 +6,16 @@
 // carries everything else that a run is made of, the hash of each file's index, and one of itself.
 // Its arrival is the commit: it is written last, by rank 0, to a temporary name, synced, renamed.
 // A folder without one is torn: the leftover of a save that did not finish. "Latest" is found by
-// reading, never stored; a folder is believed only when its name, its manifest and its data tell
-// the same step. ckpt/save.h writes checkpoints; all else is here.
+// reading, never stored: of the complete ones that of the highest commit number. A folder is
+// believed only when its name, its manifest and its data tell the same step.
+//
+// What did not change since the commit before is not written again: the manifest names the file of
+// the older checkpoint that has it, with that file's index. So a checkpoint may need files of older
+// folders; removing keeps them while a manifest that stays refers to them. ckpt/save.h writes
+// checkpoints; all else is here.
+//
+// RUN_DIR is where a run's folder `checkpoints` stands; ckpt/place.h says what else than a
+// directory that may be.
 #ifndef GW_CKPT_CHECKPOINT_H
 #define GW_CKPT_CHECKPOINT_H
 
@@ -21,7 +29,8 @@
 #include "ckpt/box.h"   /* gw_box, gw_piece */
 #include "ir/graph.h"   /* gw_type, gw_mesh */
 
-enum { GW_CHECKPOINT_VERSION = 3 };
+/* Written; and the oldest that is read (version 3 has neither references nor a probe). */
+enum { GW_CHECKPOINT_VERSION = 4, GW_CHECKPOINT_OLDEST = 3 };
 
 /* A tensor, or this rank's part of one, dense and row-major at `data`. */
 typedef struct gw_ckpt_tensor {
@@ -38,7 +47,21 @@ typedef struct gw_ckpt_tensor {
      * nothing at `data`. */
     int home;
     bool away;
+    /* Nothing changes it: where a sample says so too, it is not hashed to be referred to. */
+    bool frozen;
 } gw_ckpt_tensor;
+
+/* Digests of a state, to be made again after a load. */
+enum { GW_CKPT_LOSSES = 4 };
+typedef struct gw_ckpt_probe {
+    bool taken;
+    uint64_t weights, states; /* gw_ckpt_digest of parameters; of all other tensors */
+    int losses;               /* of the model on fixed tokens; 0: none */
+    double loss[GW_CKPT_LOSSES];
+    const char *bits; /* a hash of what the bits of losses hang on besides the state, or "" */
+    int64_t tokens;   /* of each sequence that the losses are of */
+    bool half;        /* products were in sixteen bits or fewer */
+} gw_ckpt_probe;
 
 /* Everything but tensors. Strings are borrowed on save, in the arena after a read. */
 typedef struct gw_ckpt_meta {
@@ -56,8 +79,9 @@ typedef struct gw_ckpt_meta {
     int64_t threads;       /* what bits hang on besides */
     const char *isa;
     const char *config; /* the resolved run file, YAML */
-    int64_t number;     /* of this commit in its run, from 1; 0 on save: one more than the newest */
-    const char *time;   /* of the commit, ISO 8601 */
+    gw_ckpt_probe probe;
+    int64_t number;   /* of this commit in its run, from 1; 0 on save: one more than the newest */
+    const char *time; /* of the commit, ISO 8601 */
 } gw_ckpt_meta;
 
 /* A piece of a tensor in a file. Where it stands there, and its hashes, is in the file's index
@@ -81,7 +105,9 @@ typedef struct gw_ckpt_entry_tensor {
 } gw_ckpt_entry_tensor;
 
 typedef struct gw_ckpt_file {
-    const char *name; /* a plain one */
+    const char *name;   /* a plain one */
+    const char *folder; /* NULL: the checkpoint's own; or that of an older one, a plain name */
+    int64_t step;       /* of the state it holds */
     int64_t bytes;
     gw_hash128 index; /* of its header and its table of hashes */
 } gw_ckpt_file;
@@ -100,6 +126,7 @@ typedef enum gw_ckpt_state {
     GW_CKPT_COMPLETE, /* has a manifest that reads as one of ours */
     GW_CKPT_TORN,     /* has none */
     GW_CKPT_DAMAGED,  /* has one that does not read */
+    GW_CKPT_HELD, /* has none, and files that complete ones refer to: it was removed but these */
 } gw_ckpt_state;
 
 typedef struct gw_ckpt_found {
@@ -107,11 +134,16 @@ typedef struct gw_ckpt_found {
     int64_t number; /* of the commit; 0 of one that is not complete */
     const char *path;
     gw_ckpt_state state;
-    const char *why; /* of a damaged one */
+    const char *why; /* of a damaged or held one */
+    bool newer;      /* damaged: of a format version that is not read */
+    bool bare;       /* torn: all its data files are finished; only the manifest is missing */
+    const gw_ckpt_manifest *manifest; /* of a complete one */
 } gw_ckpt_found;
 
+/* Complete ones by the number of their commit, the newest first; the others each before the first
+ * complete one of a lower step. */
 typedef struct gw_ckpt_list {
-    gw_ckpt_found *items; /* newest first */
+    gw_ckpt_found *items;
     int n;
 } gw_ckpt_list;
 
@@ -119,8 +151,10 @@ typedef struct gw_ckpt_list {
  * stay) and those whose step `keep_every` divides (0: none); with them those that were moved aside
  * as NAME.replaced-N, and torn folders older than the newest complete one that hold nothing but
  * files a save writes. `busy`: a step that is being saved, whose folder is left alone; -1: none.
- * Damaged and foreign folders, and files we did not write, are left alone. No other process may
- * save into run_dir at the same time. */
+ * Files that a manifest that stays refers to stay with it, wherever they are. Damaged and foreign
+ * folders, and files we did not write, are left alone; where a manifest is of a version that is not
+ * read, nothing is removed. No other process may save into run_dir at the same time: the caller
+ * holds the run. */
 GW_WARN_UNUSED gw_status gw_checkpoint_prune(const char *run_dir, int64_t keep_last,
                                              int64_t keep_every, int64_t busy, gw_diags *dg);
 
@@ -151,11 +185,24 @@ GW_WARN_UNUSED gw_status gw_checkpoint_verify(const gw_ckpt_manifest *m, int64_t
 
 /* Writes a manifest (with plan, files, tensors) as JSON and commits it under m->path. */
 GW_WARN_UNUSED gw_status gw_checkpoint_commit(const gw_ckpt_manifest *m, gw_diags *dg);
+/* What a read would refuse of the counters is refused here, before anything is written. */
+GW_WARN_UNUSED gw_status gw_checkpoint_check(const gw_ckpt_meta *m, gw_diags *dg);
+
+/* Where a file of m stands. */
+const char *gw_checkpoint_file_path(const gw_ckpt_manifest *m, int file, gw_arena *a);
+/* RUN_DIR/checkpoints */
+const char *gw_checkpoint_home(const char *run_dir, gw_arena *a);
+/* The part of a tensor's digest that this rank has to tell: the sum, modulo 2^64, over a sample of
+ * the elements (every GW_CKPT_STRIDE-th of the whole tensor) of a mix of name, index and bits; 0
+ * where another rank tells of the same elements. Sums over ranks and tensors are one number for
+ * one state, whatever the layout. */
+enum { GW_CKPT_STRIDE = 61 };
+uint64_t gw_ckpt_digest(const gw_ckpt_tensor *t);
 
 /* XXH3-128 of a manifest without its member "manifest_xxh128": of its compact form, keys sorted. */
 gw_hash128 gw_checkpoint_manifest_hash(const json_t *manifest);
 
-/* "step-00000100"; -1 for any other name. */
+/* "step-00000100": at least eight digits, and no more zeros than that takes; -1 for any other. */
 int64_t gw_checkpoint_step_of_name(const char *name);
 
 #endif

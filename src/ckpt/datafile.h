@@ -10,8 +10,8 @@
 //
 // One more entry, gradwright.xxh128, has the hashes of all data by blocks of GW_CKPT_BLOCK bytes:
 // of each entry, in the order of the file, its blocks (the last may be short). So a reader checks
-// what it reads without reading more. Header and table have a hash that the manifest holds: the
-// index.
+// what it reads without reading more. The table stands last, so that a file is written from its
+// beginning to its end. Header and table have a hash that the manifest holds: the index.
 #ifndef GW_CKPT_DATAFILE_H
 #define GW_CKPT_DATAFILE_H
 
@@ -19,8 +19,17 @@
 #include "base/hash.h"       /* gw_hash128 */
 #include "base/str.h"        /* gw_str */
 #include "ckpt/checkpoint.h" /* gw_ckpt_file */
+#include "ckpt/place.h"      /* gw_place */
 
 enum { GW_CKPT_BLOCK = 4 << 20 };
+
+/* A block's hash, most significant byte first, as in hex. */
+typedef struct gw_ckpt_row {
+    uint8_t hash[16];
+} gw_ckpt_row;
+gw_ckpt_row gw_ckpt_row_of(const void *bytes, int64_t n);
+/* Blocks of an entry of so many bytes. */
+int64_t gw_ckpt_blocks(int64_t bytes);
 
 /* "rank-00012.safetensors" */
 const char *gw_ckpt_file_name(int64_t rank, gw_arena *a);
@@ -35,7 +44,8 @@ typedef struct gw_ckpt_block {
     int64_t offset, bytes; /* of the entry's data */
 } gw_ckpt_block;
 
-gw_ckpt_writer *gw_ckpt_writer_new(const char *path, int64_t step);
+/* The place is borrowed. */
+gw_ckpt_writer *gw_ckpt_writer_new(const gw_place *place, const char *path, int64_t step);
 /* Removes what is not finished. */
 void gw_ckpt_writer_free(gw_ckpt_writer *w);
 /* Declares an entry of at least one element; they are numbered from 0. */
@@ -50,13 +60,15 @@ GW_WARN_UNUSED gw_status gw_ckpt_writer_begin(gw_ckpt_writer *w, const gw_ckpt_b
 GW_WARN_UNUSED gw_status gw_ckpt_writer_put(gw_ckpt_writer *w, const void *bytes, gw_diags *dg);
 /* Writes the table, syncs, renames; *out gets size and index (its name is not set). */
 GW_WARN_UNUSED gw_status gw_ckpt_writer_finish(gw_ckpt_writer *w, gw_ckpt_file *out, gw_diags *dg);
+/* After finish: the hashes of an entry's blocks. */
+const gw_ckpt_row *gw_ckpt_writer_rows(const gw_ckpt_writer *w, int entry);
 
 /* ---- reading ---- */
 typedef struct gw_ckpt_reader gw_ckpt_reader;
-/* Opens the file `f` of checkpoint folder `dir` and proves its index. GW_ERR_IO: it is not there;
- * GW_ERR_FORMAT: its size, header, table or step is another. */
-GW_WARN_UNUSED gw_status gw_ckpt_reader_open(gw_ckpt_reader **out, const char *dir,
-                                             const gw_ckpt_file *f, int64_t step, gw_diags *dg);
+/* Opens the file `f`, which stands at `path`, and proves its index. GW_ERR_IO: it is not there;
+ * GW_ERR_FORMAT: its size, header, table or step is another. The place is borrowed. */
+GW_WARN_UNUSED gw_status gw_ckpt_reader_open(gw_ckpt_reader **out, const gw_place *place,
+                                             const char *path, const gw_ckpt_file *f, gw_diags *dg);
 void gw_ckpt_reader_free(gw_ckpt_reader *r);
 const char *gw_ckpt_reader_path(const gw_ckpt_reader *r);
 /* Entry by name: a number, or -1. *bytes: of its data. */

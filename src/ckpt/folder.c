@@ -2,7 +2,9 @@
 // The folders of a run's checkpoints: which there are, and which go.
 //
 // Listing looks only at names and manifests: it does not read data, so a damaged data file shows at
-// load, and the caller goes on to the checkpoint before.
+// load, and the caller goes on to the checkpoint before. There is one order, that of commits: a run
+// that fell back to an older checkpoint and went on from there has its newest state in the newest
+// commit, whatever steps lie beside it.
 //
 // Old checkpoints are removed only after a commit, the manifest first, so that one that is half
 // removed is torn, not damaged. Which are old goes by the number of their commit, not by name. What
@@ -10,190 +12,331 @@
 // our format; a folder in which something else stands keeps that and stays. A save that was killed
 // leaves a torn folder with up to the state's full size in it: once a newer checkpoint is complete
 // it goes too, provided that every file in it has a name that only a save gives.
-#include <dirent.h>
-#include <errno.h>
+//
+// A file that a manifest which stays refers to is kept whatever becomes of its own checkpoint; that
+// folder then has no manifest and is held for others, and what is left of it goes when nobody
+// refers to it any more. What a manifest of a newer format refers to is not known: where there is
+// one nothing is removed.
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/io.h"  /* gw_path_join, gw_dir_sync */
+#include "base/io.h"  /* gw_path_join */
 #include "base/log.h" /* gw_log_info */
-#include "base/map.h" /* GW_VEC */
+#include "base/map.h" /* GW_VEC, gw_smap */
 #include "base/str.h" /* gw_str_starts, gw_parse_i64 */
 #include "ckpt/checkpoint.h"
+#include "ckpt/place.h"
 
-/* ---- listing ---- */
+const char *gw_checkpoint_home(const char *run_dir, gw_arena *a) {
+    return gw_path_join(a, run_dir, "checkpoints");
+}
 
 int64_t gw_checkpoint_step_of_name(const char *name) {
     int64_t step;
     if (!gw_str_starts(name, "step-") || strlen(name) < 13) return -1;
+    if (strlen(name) > 13 && name[5] == '0') return -1; /* nothing that we would write */
     for (const char *c = name + 5; *c; c++)
         if (*c < '0' || *c > '9') return -1;
     return gw_parse_i64(name + 5, &step) ? step : -1;
 }
 
-static int newest_first(const void *a, const void *b) {
-    const gw_ckpt_found *x = a, *y = b;
-    if (x->step != y->step) return x->step > y->step ? -1 : 1;
-    return 0;
-}
-
-static gw_ckpt_found look_at(const char *path, int64_t step, gw_arena *a) {
-    gw_ckpt_found f = {.step = step, .path = path, .state = GW_CKPT_TORN};
-    struct stat st;
-    const char *manifest = gw_path_join(a, path, "manifest.json");
-    if (lstat(manifest, &st) != 0 && errno == ENOENT) return f;
-    gw_diags quiet;
-    gw_diags_init(&quiet);
-    gw_ckpt_manifest *m = NULL;
-    f.state = GW_CKPT_COMPLETE;
-    if (gw_checkpoint_read(path, a, &m, &quiet) == GW_OK) {
-        f.number = m->meta.number;
-    } else {
-        f.state = GW_CKPT_DAMAGED;
-        f.why = gw_arena_printf(a, "%s: %s", manifest, gw_diags_first_error(&quiet));
-    }
-    gw_diags_release(&quiet);
-    return f;
-}
-
-gw_status gw_checkpoint_list(const char *run_dir, gw_arena *a, gw_ckpt_list *out, gw_diags *dg) {
-    *out = (gw_ckpt_list){0};
-    const char *all = gw_path_join(a, run_dir, "checkpoints");
-    DIR *d = opendir(all);
-    if (!d && errno == ENOENT) return GW_OK;
-    if (!d)
-        return GW_FAIL(dg, GW_ERR_IO, "file-open", "cannot read '%s': %s", all, strerror(errno));
-    GW_VEC(gw_ckpt_found) found = {0};
-    for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        int64_t step = gw_checkpoint_step_of_name(e->d_name);
-        const char *path = gw_path_join(a, all, e->d_name);
-        if (step >= 0 && gw_path_is_dir(path)) gw_vec_push(&found, look_at(path, step, a));
-    }
-    closedir(d);
-    out->n = (int)found.count;
-    if (out->n > 0) {
-        qsort(found.items, (size_t)found.count, sizeof *found.items, newest_first);
-        out->items = gw_arena_dup(a, found.items, found.count * (int64_t)sizeof *found.items);
-    }
-    gw_vec_release(&found);
-    return GW_OK;
-}
-
-/* ---- removing ---- */
-
-static gw_status remove_one(const char *path, gw_arena *mem, gw_diags *dg) {
-    gw_ckpt_manifest *m = NULL;
-    struct stat link;
-    if (lstat(path, &link) == 0 && S_ISLNK(link.st_mode)) {
-        gw_log_warn("%s is a link and stays: what it leads to was not put there by this run", path);
-        return GW_OK;
-    }
-    GW_TRY(gw_checkpoint_read(path, mem, &m, dg));
-    const char *manifest = gw_path_join(mem, path, "manifest.json");
-    if (unlink(manifest) != 0)
-        return GW_FAIL(dg, GW_ERR_IO, "file-remove", "cannot remove '%s': %s", manifest,
-                       strerror(errno));
-    GW_TRY(gw_dir_sync(path, dg));
-    for (int i = 0; i < m->nfiles; i++) unlink(gw_path_join(mem, path, m->files[i].name));
-    rmdir(path); /* stays when something that is not ours stands in it */
-    return GW_OK;
-}
-
-/* Does a name end in what our writers call their temporary files, after `name`? */
+/* Has a name what our writers append to temporary files, behind `name`? */
 static bool is_temporary(const char *file, const char *name) {
     size_t n = strlen(name);
     return gw_str_starts(file, name) &&
            (gw_str_starts(file + n, ".tmp.") || gw_str_starts(file + n, ".tmp-"));
 }
 
-/* Has a file a name that only a save gives? */
-static bool is_ours(const char *file) {
+/* "rank-00012.safetensors", or the temporary of one. */
+static bool is_data(const char *file, bool *finished) {
     static const char end[] = ".safetensors";
     size_t digits = gw_str_starts(file, "rank-") ? strspn(file + 5, "0123456789") : 0;
-    if (digits >= 5 && gw_str_starts(file + 5 + digits, end)) {
-        const char *rest = file + 5 + digits + strlen(end);
-        return *rest == 0 || is_temporary(rest, "");
-    }
-    return is_temporary(file, "manifest.json");
+    if (digits < 5 || !gw_str_starts(file + 5 + digits, end)) return false;
+    const char *rest = file + 5 + digits + strlen(end);
+    *finished = *rest == 0;
+    return *finished || is_temporary(rest, "");
 }
 
-/* Removes a torn folder in which nothing but ours stands. A failure is no harm: it stays. */
-static void remove_torn(const char *path, gw_arena *mem) {
-    GW_VEC(const char *) files = {0};
-    struct stat link;
-    bool only_ours = lstat(path, &link) == 0 && S_ISDIR(link.st_mode);
-    DIR *d = only_ours ? opendir(path) : NULL;
-    if (!d) return;
-    for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
-        struct stat st;
-        const char *file = gw_path_join(mem, path, e->d_name);
-        only_ours = only_ours && is_ours(e->d_name) && lstat(file, &st) == 0 && S_ISREG(st.st_mode);
-        gw_vec_push(&files, file);
-    }
-    closedir(d);
-    for (int64_t i = 0; only_ours && i < files.count; i++) unlink(files.items[i]);
-    gw_vec_release(&files);
-    if (only_ours && rmdir(path) == 0)
-        gw_log_info("removed %s, the leftover of a save that did not finish", path);
+/* Has a file a name that only a save gives? */
+static bool is_ours(const char *file) {
+    bool finished;
+    return is_data(file, &finished) || is_temporary(file, "manifest.json");
 }
 
-/* "step-00000100.replaced-2" -> 100; -1 for any other name. */
-static int64_t replaced_step(const char *name, gw_arena *mem) {
+// ------------------------------------------------------------------ what refers to what
+
+/* Folders by name, files by "FOLDER/NAME", with the place in a list of who refers to them. */
+typedef struct refs {
+    gw_smap folders, files;
+} refs;
+
+static void refer(refs *r, const gw_ckpt_manifest *m, int by, gw_arena *a) {
+    for (int i = 0; i < m->nfiles; i++) {
+        const gw_ckpt_file *f = &m->files[i];
+        if (!f->folder) continue;
+        gw_smap_put_c(&r->folders, f->folder, (uint32_t)by);
+        gw_smap_put_c(&r->files, gw_arena_printf(a, "%s/%s", f->folder, f->name), (uint32_t)by);
+    }
+}
+
+static void forget(refs *r) {
+    gw_smap_release(&r->folders);
+    gw_smap_release(&r->files);
+}
+
+static const char *name_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static bool is_needed(const refs *r, const char *path, const char *file, gw_arena *a) {
+    uint32_t by;
+    return gw_smap_find_c(&r->files, gw_arena_printf(a, "%s/%s", name_of(path), file), &by);
+}
+
+// ------------------------------------------------------------------ listing
+
+/* Complete ones by commit, then the rest by step; the newest first. */
+static int newest_first(const void *a, const void *b) {
+    const gw_ckpt_found *x = a, *y = b;
+    bool p = x->state == GW_CKPT_COMPLETE, q = y->state == GW_CKPT_COMPLETE;
+    if (p != q) return p ? -1 : 1;
+    if (p && x->number != y->number) return x->number > y->number ? -1 : 1;
+    return x->step != y->step ? (x->step > y->step ? -1 : 1) : 0;
+}
+
+/* Each that is not complete goes before the first complete one of a lower step. */
+static void merge(const gw_ckpt_found *sorted, int n, gw_ckpt_found *out) {
+    int complete = 0, at = 0;
+    while (complete < n && sorted[complete].state == GW_CKPT_COMPLETE) complete++;
+    int other = complete;
+    for (int i = 0; i < complete; i++) {
+        while (other < n && sorted[other].step > sorted[i].step) out[at++] = sorted[other++];
+        out[at++] = sorted[i];
+    }
+    while (other < n) out[at++] = sorted[other++];
+}
+
+/* Of a folder without a manifest: are all data files finished, and are there any? */
+static bool is_bare(const gw_place *p, const char *path, gw_arena *a) {
+    gw_place_list in;
+    bool finished, all = true;
+    int64_t n = 0;
+    if (gw_place_list_of(p, path, a, &in, NULL) != GW_OK) return false;
+    for (int64_t i = 0; i < in.n; i++) {
+        if (is_temporary(in.items[i].name, "manifest.json")) all = false;
+        if (!is_data(in.items[i].name, &finished)) continue;
+        all = all && finished;
+        n++;
+    }
+    return all && n > 0;
+}
+
+static gw_ckpt_found look_at(const gw_place *p, const char *path, int64_t step, gw_arena *a) {
+    gw_ckpt_found f = {.step = step, .path = path, .state = GW_CKPT_TORN};
+    gw_place_entry e;
+    gw_diags quiet;
+    gw_ckpt_manifest *m = NULL;
+    const char *manifest = gw_path_join(a, path, "manifest.json");
+    if (gw_place_look(p, manifest, &e, NULL) == GW_OK && e.kind == GW_PLACE_ABSENT) {
+        f.bare = is_bare(p, path, a);
+        return f;
+    }
+    gw_diags_init(&quiet);
+    gw_status st = gw_checkpoint_read(path, a, &m, &quiet);
+    if (st == GW_OK) {
+        f.state = GW_CKPT_COMPLETE;
+        f.number = m->meta.number;
+        f.manifest = m;
+    } else {
+        f.state = GW_CKPT_DAMAGED;
+        f.newer = st == GW_ERR_UNSUPPORTED;
+        f.why = gw_arena_printf(a, "%s: %s", manifest, gw_diags_first_error(&quiet));
+    }
+    gw_diags_release(&quiet);
+    return f;
+}
+
+/* Folders without a manifest that others need are no leftovers. */
+static void find_held(gw_ckpt_found *f, int n, gw_arena *a) {
+    refs r = {0};
+    uint32_t by;
+    for (int i = n; i-- > 0;)
+        if (f[i].manifest) refer(&r, f[i].manifest, i, a);
+    for (int i = 0; i < n; i++) {
+        if (f[i].state != GW_CKPT_TORN) continue;
+        if (!gw_smap_find_c(&r.folders, name_of(f[i].path), &by)) continue;
+        f[i].state = GW_CKPT_HELD;
+        f[i].why = gw_arena_printf(a, "removed but for files that step %lld refers to",
+                                   (long long)f[by].step);
+    }
+    forget(&r);
+}
+
+static gw_status list_in(const gw_place *p, const char *home, gw_arena *a, gw_ckpt_list *out,
+                         gw_diags *dg) {
+    gw_place_list in;
+    GW_TRY(gw_place_list_of(p, home, a, &in, dg));
+    GW_VEC(gw_ckpt_found) found = {0};
+    for (int64_t i = 0; i < in.n; i++) {
+        int64_t step = gw_checkpoint_step_of_name(in.items[i].name);
+        if (step < 0 || in.items[i].kind != GW_PLACE_FOLDER) continue;
+        gw_ckpt_found one = look_at(p, gw_path_join(a, home, in.items[i].name), step, a);
+        gw_vec_push(&found, one);
+    }
+    out->n = (int)found.count;
+    if (out->n > 0) {
+        find_held(found.items, out->n, a);
+        qsort(found.items, (size_t)found.count, sizeof *found.items, newest_first);
+        out->items = gw_arena_new(a, gw_ckpt_found, found.count);
+        merge(found.items, out->n, out->items);
+    }
+    gw_vec_release(&found);
+    return GW_OK;
+}
+
+gw_status gw_checkpoint_list(const char *run_dir, gw_arena *a, gw_ckpt_list *out, gw_diags *dg) {
+    gw_place p;
+    const char *home = gw_checkpoint_home(run_dir, a);
+    *out = (gw_ckpt_list){0};
+    gw_status st = gw_place_open(&p, home, dg);
+    if (st == GW_OK) st = list_in(&p, home, a, out, dg);
+    gw_place_close(&p);
+    return st;
+}
+
+// ------------------------------------------------------------------ removing
+
+typedef struct pruning {
+    gw_place place;
+    const char *home;
+    refs needed;
+    gw_arena mem;
+    gw_diags *dg;
+} pruning;
+
+/* A complete one: the manifest first. */
+static gw_status remove_one(pruning *x, const char *path, const gw_ckpt_manifest *m) {
+    gw_place_entry e;
+    GW_TRY(gw_place_look(&x->place, path, &e, x->dg));
+    if (e.link) {
+        gw_log_warn("%s is a link and stays: what it leads to was not put there by this run", path);
+        return GW_OK;
+    }
+    GW_TRY(gw_place_remove(&x->place, gw_path_join(&x->mem, path, "manifest.json"), x->dg));
+    GW_TRY(gw_place_sync(&x->place, path, x->dg));
+    for (int i = 0; i < m->nfiles; i++)
+        if (!m->files[i].folder && !is_needed(&x->needed, path, m->files[i].name, &x->mem))
+            (void)!gw_place_remove(&x->place, gw_path_join(&x->mem, path, m->files[i].name), NULL);
+    /* Stays when something that is not ours, or is needed, stands in it. */
+    (void)!gw_place_remove_folder(&x->place, path, NULL);
+    return GW_OK;
+}
+
+/* A folder without a manifest in which nothing but ours stands. A failure is no harm: it stays. */
+static void remove_torn(pruning *x, const char *path, bool held) {
+    gw_place_list in;
+    gw_place_entry e;
+    bool only_ours =
+        gw_place_look(&x->place, path, &e, NULL) == GW_OK && e.kind == GW_PLACE_FOLDER && !e.link;
+    if (!only_ours || gw_place_list_of(&x->place, path, &x->mem, &in, NULL) != GW_OK) return;
+    for (int64_t i = 0; i < in.n; i++)
+        only_ours = only_ours && is_ours(in.items[i].name) && in.items[i].kind == GW_PLACE_FILE &&
+                    !in.items[i].link;
+    int64_t left = 0;
+    for (int64_t i = 0; only_ours && i < in.n; i++) {
+        bool needed = is_needed(&x->needed, path, in.items[i].name, &x->mem);
+        left += needed;
+        if (needed) continue;
+        (void)!gw_place_remove(&x->place, gw_path_join(&x->mem, path, in.items[i].name), NULL);
+    }
+    if (!only_ours || left > 0) return;
+    (void)!gw_place_remove_folder(&x->place, path, NULL);
+    gw_log_info("removed %s, %s", path,
+                held ? "of which nothing is referred to any more"
+                     : "the leftover of a save that did not finish");
+}
+
+/* "step-00000100.replaced-2" -> 100, and the name before the dot; -1 for any other name. */
+static int64_t replaced_step(const char *name, const char **base, gw_arena *mem) {
     const char *dot = strstr(name, ".replaced-");
     int64_t n;
     if (!dot || !gw_parse_i64(dot + strlen(".replaced-"), &n)) return -1;
-    return gw_checkpoint_step_of_name(gw_arena_strndup(mem, name, (size_t)(dot - name)));
+    *base = gw_arena_strndup(mem, name, (size_t)(dot - name));
+    return gw_checkpoint_step_of_name(*base);
 }
 
 /* Removes what was moved aside from steps before `oldest`, where it reads as a checkpoint of its
- * step. */
-static void remove_replaced(const char *all, int64_t oldest, gw_arena *mem) {
-    DIR *d = opendir(all);
-    if (!d) return;
-    for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        int64_t step = replaced_step(e->d_name, mem);
+ * step or has no manifest, and nobody refers to a folder that had its name. */
+static void remove_replaced(pruning *x, int64_t oldest) {
+    gw_place_list in;
+    if (gw_place_list_of(&x->place, x->home, &x->mem, &in, NULL) != GW_OK) return;
+    for (int64_t i = 0; i < in.n; i++) {
         gw_ckpt_manifest *m = NULL;
-        const char *path = gw_path_join(mem, all, e->d_name);
-        if (step < 0 || step >= oldest) continue;
-        if (gw_checkpoint_read(path, mem, &m, NULL) == GW_OK && m->meta.step == step)
-            (void)!remove_one(path, mem, NULL);
+        gw_place_entry e;
+        uint32_t by;
+        const char *base = NULL, *path = gw_path_join(&x->mem, x->home, in.items[i].name);
+        int64_t step = replaced_step(in.items[i].name, &base, &x->mem);
+        if (step < 0 || step >= oldest || gw_smap_find_c(&x->needed.folders, base, &by)) continue;
+        if (gw_checkpoint_read(path, &x->mem, &m, NULL) == GW_OK) {
+            if (m->meta.step == step) (void)!remove_one(x, path, m);
+        } else if (gw_place_look(&x->place, gw_path_join(&x->mem, path, "manifest.json"), &e,
+                                 NULL) == GW_OK &&
+                   e.kind == GW_PLACE_ABSENT) {
+            gw_place_list files;
+            bool any =
+                gw_place_list_of(&x->place, path, &x->mem, &files, NULL) == GW_OK && files.n > 0;
+            if (any) remove_torn(x, path, true);
+        }
     }
-    closedir(d);
 }
 
-static int newest_commit_first(const void *a, const void *b) {
-    const gw_ckpt_found *x = a, *y = b;
-    if (x->number != y->number) return x->number > y->number ? -1 : 1;
-    return newest_first(a, b);
+static bool reads_all(const gw_ckpt_list *list) {
+    for (int i = 0; i < list->n; i++) {
+        if (!list->items[i].newer) continue;
+        gw_log_warn("no checkpoint is removed: what %s refers to is not known (%s)",
+                    list->items[i].path, list->items[i].why);
+        return false;
+    }
+    return true;
+}
+
+static gw_status prune(pruning *x, const gw_ckpt_list *list, int64_t keep_last, int64_t keep_every,
+                       int64_t busy) {
+    int64_t seen = 0, oldest = 0, newest = -1;
+    bool *kept = gw_arena_new(&x->mem, bool, list->n + 1);
+    for (int i = 0; i < list->n; i++) {
+        const gw_ckpt_found *f = &list->items[i];
+        if (f->state != GW_CKPT_COMPLETE) continue;
+        newest = GW_MAX(newest, f->step);
+        if (++seen == keep_last) oldest = f->step;
+        kept[i] = keep_last == 0 || seen <= keep_last ||
+                  (keep_every > 0 && f->step % keep_every == 0) || f->step == busy;
+        if (kept[i]) refer(&x->needed, f->manifest, i, &x->mem);
+    }
+    for (int i = 0; i < list->n; i++)
+        if (list->items[i].state == GW_CKPT_COMPLETE && !kept[i])
+            GW_TRY(remove_one(x, list->items[i].path, list->items[i].manifest));
+    for (int i = 0; i < list->n; i++) {
+        const gw_ckpt_found *f = &list->items[i];
+        bool held = f->state == GW_CKPT_HELD;
+        if ((held || f->state == GW_CKPT_TORN) && f->step < newest && f->step != busy)
+            remove_torn(x, f->path, held);
+    }
+    if (oldest > 0) remove_replaced(x, oldest);
+    return GW_OK;
 }
 
 gw_status gw_checkpoint_prune(const char *run_dir, int64_t keep_last, int64_t keep_every,
                               int64_t busy, gw_diags *dg) {
-    gw_arena mem = {0};
+    pruning x = {.dg = dg};
     gw_ckpt_list list;
-    int64_t seen = 0, oldest = 0, newest = -1;
-    gw_status st = gw_checkpoint_list(run_dir, &mem, &list, dg);
-    if (st == GW_OK && list.n > 1)
-        qsort(list.items, (size_t)list.n, sizeof *list.items, newest_commit_first);
-    for (int i = 0; st == GW_OK && i < list.n; i++) {
-        const gw_ckpt_found *f = &list.items[i];
-        if (f->state != GW_CKPT_COMPLETE) continue;
-        newest = GW_MAX(newest, f->step);
-        if (++seen == keep_last) oldest = f->step;
-        bool kept = keep_last == 0 || seen <= keep_last ||
-                    (keep_every > 0 && f->step % keep_every == 0) || f->step == busy;
-        if (!kept) st = remove_one(f->path, &mem, dg);
-    }
-    for (int i = 0; st == GW_OK && i < list.n; i++) {
-        const gw_ckpt_found *f = &list.items[i];
-        if (f->state == GW_CKPT_TORN && f->step < newest && f->step != busy)
-            remove_torn(f->path, &mem);
-    }
-    if (st == GW_OK && oldest > 0)
-        remove_replaced(gw_path_join(&mem, run_dir, "checkpoints"), oldest, &mem);
-    gw_arena_release(&mem);
+    x.home = gw_checkpoint_home(run_dir, &x.mem);
+    gw_status st = gw_checkpoint_list(run_dir, &x.mem, &list, dg);
+    if (st == GW_OK) st = gw_place_open(&x.place, x.home, dg);
+    if (st == GW_OK && reads_all(&list)) st = prune(&x, &list, keep_last, keep_every, busy);
+    gw_place_close(&x.place);
+    forget(&x.needed);
+    gw_arena_release(&x.mem);
     return st;
 }

@@ -10,20 +10,26 @@
 // A target must be filled whole. Chunks of a manifest are disjoint (manifest.c), so counting the
 // elements proves it.
 //
+// A file of an older checkpoint is opened where that one's folder is or, where it was moved aside
+// when its step was saved again, where it was moved to: its index says which is meant.
+//
 // Files stay open until the end of a load, at most MAX_OPEN of them.
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/io.h"  /* gw_path_join */
 #include "base/map.h" /* gw_smap */
 #include "base/str.h" /* gw_str */
 #include "ckpt/checkpoint.h"
 #include "ckpt/datafile.h" /* gw_ckpt_reader */
-#include "ckpt/plan.h"     /* gw_ckpt_held */
+#include "ckpt/place.h"
+#include "ckpt/plan.h" /* gw_ckpt_held */
 
 enum { MAX_OPEN = 256 };
 
 typedef struct load {
     const gw_ckpt_manifest *m;
+    gw_place place;
     gw_ckpt_reader **readers;         /* [nfiles] */
     int open[MAX_OPEN], nopen, next;  /* files that are open, in turn */
     char *aside;                      /* a block of */
@@ -35,10 +41,50 @@ typedef struct load {
     gw_diags *dg;
 } load;
 
+/* The same file in a folder that was moved aside: NAME.replaced-K. */
+static bool open_replaced(load *l, const gw_ckpt_file *f, const char *path, gw_ckpt_reader **out) {
+    gw_place_list in;
+    const char *folder = gw_arena_strndup(&l->mem, path, (size_t)(strrchr(path, '/') - path));
+    const char *slash = strrchr(folder, '/');
+    const char *home = slash ? gw_arena_strndup(&l->mem, folder, (size_t)(slash - folder)) : ".";
+    const char *prefix = gw_arena_printf(&l->mem, "%s.replaced-", f->folder);
+    if (gw_place_list_of(&l->place, home, &l->mem, &in, NULL) != GW_OK) return false;
+    for (int64_t i = 0; i < in.n; i++) {
+        if (!gw_str_starts(in.items[i].name, prefix)) continue;
+        const char *at = gw_arena_printf(&l->mem, "%s/%s/%s", home, in.items[i].name, f->name);
+        if (gw_place_has(&l->place, at) &&
+            gw_ckpt_reader_open(out, &l->place, at, f, NULL) == GW_OK)
+            return true;
+    }
+    return false;
+}
+
+static gw_status open_reader(load *l, int file, gw_ckpt_reader **out) {
+    const gw_ckpt_file *f = &l->m->files[file];
+    const char *path = gw_checkpoint_file_path(l->m, file, &l->mem);
+    gw_diags faults;
+    if (!f->folder) return gw_ckpt_reader_open(out, &l->place, path, f, l->dg);
+    gw_diags_init(&faults);
+    gw_status st = gw_ckpt_reader_open(out, &l->place, path, f, &faults);
+    if (st != GW_OK && open_replaced(l, f, path, out)) st = GW_OK;
+    if (st != GW_OK) {
+        gw_diag *g = gw_diag_add(
+            l->dg, GW_ERROR, st, "checkpoint-reference", (gw_where){0},
+            "%s/manifest.json refers to '%s', which was written with %s/manifest.json of step "
+            "%" PRId64 ": %s",
+            l->m->path, path, gw_arena_strndup(&l->mem, path, (size_t)(strrchr(path, '/') - path)),
+            f->step, gw_diags_first_error(&faults));
+        gw_diag_hint(l->dg, g,
+                     "bring the file back; a checkpoint is copied together with the folders that "
+                     "`gradwright checkpoint show` names");
+    }
+    gw_diags_release(&faults);
+    return st;
+}
+
 static gw_status reader_of(load *l, int file, gw_ckpt_reader **out) {
     if (!l->readers[file]) {
-        GW_TRY(gw_ckpt_reader_open(&l->readers[file], l->m->path, &l->m->files[file],
-                                   l->m->meta.step, l->dg));
+        GW_TRY(open_reader(l, file, &l->readers[file]));
         l->sums.files++;
         if (l->nopen == MAX_OPEN) {
             int old = l->open[l->next];
@@ -188,14 +234,16 @@ static gw_status load_all(load *l, const gw_ckpt_tensor *tensors, int n) {
     return st;
 }
 
-static void load_begin(load *l, const gw_ckpt_manifest *m, gw_diags *dg) {
+static gw_status load_begin(load *l, const gw_ckpt_manifest *m, gw_diags *dg) {
     *l = (load){.m = m, .dg = dg, .aside_file = -1};
     l->readers = gw_arena_new(&l->mem, gw_ckpt_reader *, m->nfiles + 1);
     l->aside = gw_mem_alloc(GW_CKPT_BLOCK);
+    return gw_place_open(&l->place, m->path, dg);
 }
 
 static void load_end(load *l) {
     for (int i = 0; i < l->m->nfiles; i++) gw_ckpt_reader_free(l->readers[i]);
+    gw_place_close(&l->place);
     gw_mem_free(l->aside);
     gw_str_release(&l->name);
     gw_arena_release(&l->mem);
@@ -204,8 +252,8 @@ static void load_end(load *l) {
 gw_status gw_checkpoint_load(const gw_ckpt_manifest *m, const gw_ckpt_tensor *tensors, int n,
                              gw_ckpt_loaded *loaded, gw_diags *dg) {
     load l;
-    load_begin(&l, m, dg);
-    gw_status st = load_all(&l, tensors, n);
+    gw_status st = load_begin(&l, m, dg);
+    if (st == GW_OK) st = load_all(&l, tensors, n);
     if (loaded) *loaded = l.sums;
     load_end(&l);
     return st;
@@ -213,29 +261,43 @@ gw_status gw_checkpoint_load(const gw_ckpt_manifest *m, const gw_ckpt_tensor *te
 
 // ------------------------------------------------------------------ verifying
 
-/* Every block of a file; faults are counted and said, and the rest is still looked at. */
+/* Every block of an entry; faults are counted and said, and the rest is still looked at. */
+static void verify_entry(load *l, gw_ckpt_reader *r, int64_t entry, int64_t *faults) {
+    for (int64_t k = 0; k < gw_ckpt_reader_blocks(r, entry); k++)
+        *faults += gw_ckpt_reader_block(r, entry, k, l->aside, l->dg) != GW_OK;
+}
+
+/* Of its own files everything, of others what is referred to (verify_chunk). */
 static void verify_file(load *l, int file, int64_t *faults) {
     gw_ckpt_reader *r = NULL;
     if (reader_of(l, file, &r) != GW_OK) {
         ++*faults;
         return;
     }
-    for (int64_t e = 0; e < gw_ckpt_reader_count(r); e++)
-        for (int64_t k = 0; k < gw_ckpt_reader_blocks(r, e); k++)
-            *faults += gw_ckpt_reader_block(r, e, k, l->aside, l->dg) != GW_OK;
+    if (l->m->files[file].folder) return;
+    for (int64_t e = 0; e < gw_ckpt_reader_count(r); e++) verify_entry(l, r, e, faults);
+}
+
+static void verify_chunk(load *l, const gw_ckpt_entry_tensor *t, const gw_ckpt_chunk *c,
+                         int64_t *faults) {
+    gw_ckpt_reader *r;
+    int64_t entry, bytes;
+    if (find_entry(l, t, c, &r, &entry, &bytes) != GW_OK)
+        ++*faults;
+    else if (l->m->files[c->file].folder)
+        verify_entry(l, r, entry, faults);
 }
 
 gw_status gw_checkpoint_verify(const gw_ckpt_manifest *m, int64_t *faults, gw_diags *dg) {
     load l;
     *faults = 0;
-    load_begin(&l, m, dg);
-    for (int i = 0; i < m->nfiles; i++) verify_file(&l, i, faults);
-    gw_ckpt_reader *r;
-    int64_t entry, bytes;
-    for (int i = 0; i < m->ntensors && *faults == 0; i++)
-        for (int k = 0; k < m->tensors[i].chunks->n && *faults == 0; k++)
-            *faults += find_entry(&l, &m->tensors[i], &m->tensors[i].chunks->items[k], &r, &entry,
-                                  &bytes) != GW_OK;
+    gw_status st = load_begin(&l, m, dg);
+    if (st == GW_OK) {
+        for (int i = 0; i < m->nfiles; i++) verify_file(&l, i, faults);
+        for (int i = 0; i < m->ntensors && *faults == 0; i++)
+            for (int k = 0; k < m->tensors[i].chunks->n && *faults == 0; k++)
+                verify_chunk(&l, &m->tensors[i], &m->tensors[i].chunks->items[k], faults);
+    }
     load_end(&l);
-    return *faults ? GW_ERR_FORMAT : GW_OK;
+    return *faults ? GW_ERR_FORMAT : st;
 }

@@ -11,21 +11,24 @@
 // Tensors of one kind (the same matrix of every layer of a stage) are cut alike, so lists of chunks
 // stand once, in "chunks", and tensors name theirs by its place. A chunk is a row of integers:
 // file, start and size in each dimension, first element and count within that box.
-#include <errno.h>
+//
+// A file of an older checkpoint is named with that one's folder, which must be a sibling by our
+// pattern, and the step of what it holds.
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/clock.h" /* gw_clock_iso */
 #include "base/io.h"    /* gw_path_join */
 #include "base/str.h"   /* gw_parse_i64 */
 #include "ckpt/checkpoint.h"
-#include "file/json.h" /* gw_json_read_file */
+#include "ckpt/place.h"
+#include "file/json.h" /* gw_json_parse */
 #include "version.h"   /* GW_VERSION, GW_COMMIT */
 
-enum { MAX_LISTS = 1 << 20, MAX_CHUNKS = 1 << 24, MAX_FILES = 1 << 24 };
+enum { MAX_BYTES = 1 << 30, MAX_LISTS = 1 << 20, MAX_CHUNKS = 1 << 24, MAX_FILES = 1 << 24 };
 
 /* ---- reading a manifest ---- */
 
@@ -222,6 +225,37 @@ static gw_status need_object(const reader *r, const json_t *o, const char *key,
                       "'%s' is missing", key);
 }
 
+static bool read_hex64(const json_t *v, uint64_t *out) {
+    const char *s = json_string_value(v);
+    if (!s || strlen(s) != 16 || strspn(s, "0123456789abcdef") != 16) return false;
+    *out = strtoull(s, NULL, 16);
+    return true;
+}
+
+static gw_status read_probe(const reader *r, const json_t *o, gw_ckpt_probe *p) {
+    const json_t *probe = NULL, *losses;
+    *p = (gw_ckpt_probe){.bits = ""};
+    GW_TRY(gw_json_get_object(o, "probe", &probe, r->file, r->dg));
+    if (!probe) return GW_OK;
+    if (!read_hex64(json_object_get(probe, "weights"), &p->weights) ||
+        !read_hex64(json_object_get(probe, "states"), &p->states))
+        return bad(r, NULL, "a digest of the probe is not 16 hexadecimal digits");
+    losses = json_object_get(probe, "losses");
+    p->losses = (int)GW_MIN(json_array_size(losses), (size_t)GW_CKPT_LOSSES + 1);
+    if (p->losses > GW_CKPT_LOSSES) return bad(r, NULL, "the probe has too many losses");
+    for (int i = 0; i < p->losses; i++) {
+        const json_t *x = json_array_get(losses, (size_t)i);
+        p->loss[i] = json_number_value(x);
+        if (!json_is_number(x) || !isfinite(p->loss[i]))
+            return bad(r, NULL, "a loss of the probe is not a number");
+    }
+    GW_TRY(need_text(r, probe, "bits", &p->bits));
+    GW_TRY(gw_json_need_i64(probe, "tokens", &p->tokens, r->file, r->dg));
+    GW_TRY(gw_json_get_bool(probe, "half", false, &p->half, r->file, r->dg));
+    p->taken = true;
+    return GW_OK;
+}
+
 static gw_status read_meta(const reader *r, const json_t *o) {
     gw_ckpt_meta *m = &r->m->meta;
     const json_t *part = NULL;
@@ -248,7 +282,24 @@ static gw_status read_meta(const reader *r, const json_t *o) {
     GW_TRY(need_text(r, part, "isa", &m->isa));
     GW_TRY(need_object(r, o, "commit", &part));
     GW_TRY(need_count(r, part, "number", &m->number));
-    return need_text(r, part, "time", &m->time);
+    GW_TRY(need_text(r, part, "time", &m->time));
+    return read_probe(r, o, &m->probe);
+}
+
+static bool plain(const char *name) {
+    return name && *name && !strchr(name, '/') && name[0] != '.';
+}
+
+/* Of a file that another checkpoint wrote: its folder and the step of what it holds. */
+static gw_status read_origin(const reader *r, const json_t *f, gw_ckpt_file *to) {
+    const char *folder = json_string_value(json_object_get(f, "folder"));
+    to->step = r->m->meta.step;
+    if (!json_object_get(f, "folder")) return GW_OK;
+    if (!folder || gw_checkpoint_step_of_name(folder) < 0)
+        return bad(r, NULL, "a file's folder is not that of a checkpoint");
+    to->folder = gw_arena_strdup(r->a, folder);
+    to->step = gw_checkpoint_step_of_name(folder);
+    return GW_OK;
 }
 
 static gw_status read_files(const reader *r, const json_t *o) {
@@ -261,9 +312,9 @@ static gw_status read_files(const reader *r, const json_t *o) {
         const json_t *f = json_array_get(files, (size_t)i);
         gw_ckpt_file *to = &r->m->files[i];
         const char *name = json_string_value(json_object_get(f, "name"));
-        if (!name || !*name || strchr(name, '/') || name[0] == '.')
-            return bad(r, NULL, "a file's name is not a plain one");
+        if (!plain(name)) return bad(r, NULL, "a file's name is not a plain one");
         to->name = gw_arena_strdup(r->a, name);
+        GW_TRY(read_origin(r, f, to));
         if (!gw_json_as_i64(json_object_get(f, "bytes"), &to->bytes) || to->bytes < 0)
             return bad(r, NULL, "a file's 'bytes' is not a size");
         if (!read_hash(json_object_get(f, "xxh128"), &to->index))
@@ -300,11 +351,11 @@ static gw_status check_self(const reader *r, const json_t *o) {
 static gw_status check_version(const reader *r, const json_t *o) {
     int64_t version = 0;
     GW_TRY(gw_json_need_i64(o, "version", &version, r->file, r->dg));
-    if (version == GW_CHECKPOINT_VERSION) return GW_OK;
-    gw_diag *g = gw_diag_add(r->dg, GW_ERROR, GW_ERR_UNSUPPORTED, "checkpoint-version",
-                             (gw_where){.file = r->file},
-                             "the checkpoint has format version %" PRId64 "; this program reads %d",
-                             version, GW_CHECKPOINT_VERSION);
+    if (version >= GW_CHECKPOINT_OLDEST && version <= GW_CHECKPOINT_VERSION) return GW_OK;
+    gw_diag *g = gw_diag_add(
+        r->dg, GW_ERROR, GW_ERR_UNSUPPORTED, "checkpoint-version", (gw_where){.file = r->file},
+        "the checkpoint has format version %" PRId64 "; this program reads %d to %d", version,
+        GW_CHECKPOINT_OLDEST, GW_CHECKPOINT_VERSION);
     gw_diag_hint(r->dg, g, "continue with the version of the program that wrote it");
     return GW_ERR_UNSUPPORTED;
 }
@@ -330,16 +381,36 @@ static gw_status read_all(reader *r, const json_t *o) {
     return GW_OK;
 }
 
+static gw_status read_text(const char *file, gw_str *text, gw_diags *dg) {
+    gw_place p;
+    gw_status st = gw_place_open(&p, file, dg);
+    if (st == GW_OK) st = gw_place_read_file(&p, file, MAX_BYTES, text, dg);
+    gw_place_close(&p);
+    return st;
+}
+
 gw_status gw_checkpoint_read(const char *path, gw_arena *a, gw_ckpt_manifest **out, gw_diags *dg) {
     reader r = {.a = a, .dg = dg, .file = gw_path_join(a, path, "manifest.json")};
+    gw_str text = {0};
+    json_t *o = NULL;
     r.m = gw_arena_new(a, gw_ckpt_manifest, 1);
     r.m->path = gw_arena_strdup(a, path);
-    json_t *o = NULL;
-    GW_TRY(gw_json_read_file(r.file, 0, &o, dg));
-    gw_status st = json_is_object(o) ? read_all(&r, o) : bad(&r, NULL, "it is not an object");
+    gw_status st = read_text(r.file, &text, dg);
+    if (st == GW_OK) st = gw_json_parse(gw_str_c(&text), text.len, r.file, &o, dg);
+    gw_str_release(&text);
+    if (st == GW_OK)
+        st = json_is_object(o) ? read_all(&r, o) : bad(&r, NULL, "it is not an object");
     json_decref(o);
     if (st == GW_OK) *out = r.m;
     return st;
+}
+
+const char *gw_checkpoint_file_path(const gw_ckpt_manifest *m, int file, gw_arena *a) {
+    const gw_ckpt_file *f = &m->files[file];
+    if (!f->folder) return gw_path_join(a, m->path, f->name);
+    const char *slash = strrchr(m->path, '/');
+    const char *home = slash ? gw_arena_strndup(a, m->path, (size_t)(slash - m->path)) : ".";
+    return gw_arena_printf(a, "%s/%s/%s", home, f->folder, f->name);
 }
 
 /* ---- committing ---- */
@@ -355,10 +426,23 @@ static json_t *files_json(const gw_ckpt_manifest *m) {
     for (int i = 0; i < m->nfiles; i++) {
         char hash[33];
         gw_hash128_hex(hash, m->files[i].index);
-        json_array_append_new(list, json_pack("{s:s, s:I, s:s}", "name", m->files[i].name, "bytes",
-                                              (json_int_t)m->files[i].bytes, "xxh128", hash));
+        json_t *f = json_pack("{s:s, s:I, s:s}", "name", m->files[i].name, "bytes",
+                              (json_int_t)m->files[i].bytes, "xxh128", hash);
+        if (m->files[i].folder) json_object_set_new(f, "folder", json_string(m->files[i].folder));
+        json_array_append_new(list, f);
     }
     return list;
+}
+
+static json_t *probe_json(const gw_ckpt_probe *p) {
+    char weights[17], states[17];
+    json_t *losses = json_array();
+    for (int i = 0; i < p->losses; i++) json_array_append_new(losses, json_real(p->loss[i]));
+    snprintf(weights, sizeof weights, "%016" PRIx64, p->weights);
+    snprintf(states, sizeof states, "%016" PRIx64, p->states);
+    return json_pack("{s:s, s:s, s:o, s:s, s:I, s:b}", "weights", weights, "states", states,
+                     "losses", losses, "bits", p->bits ? p->bits : "", "tokens",
+                     (json_int_t)p->tokens, "half", p->half);
 }
 
 static json_t *chunk_json(const gw_ckpt_chunk *c) {
@@ -432,6 +516,7 @@ static json_t *manifest_json(const gw_ckpt_manifest *c) {
     json_object_set_new(o, "model", json_string(m->model));
     json_object_set_new(o, "bits", bits);
     json_object_set_new(o, "config", json_string(m->config));
+    if (m->probe.taken) json_object_set_new(o, "probe", probe_json(&m->probe));
     json_object_set_new(o, "plan", json_string(c->plan));
     json_object_set_new(o, "files", files_json(c));
     tensors_json(c, o);
@@ -441,8 +526,54 @@ static json_t *manifest_json(const gw_ckpt_manifest *c) {
     return o;
 }
 
-gw_status gw_checkpoint_commit(const gw_ckpt_manifest *m, gw_diags *dg) {
+gw_status gw_checkpoint_check(const gw_ckpt_meta *m, gw_diags *dg) {
+    const struct {
+        const char *name;
+        int64_t value;
+    } counts[] = {
+        {"step", m->step},     {"batch", m->batch},           {"next_sample", m->next_sample},
+        {"tokens", m->tokens}, {"good_steps", m->good_steps}, {"bad_steps", m->bad_steps},
+        {"seed", m->seed},     {"threads", m->threads}};
+    for (size_t i = 0; i < GW_COUNT(counts); i++)
+        if (counts[i].value < 0 || counts[i].value >= INT64_C(1) << 53)
+            return GW_FAIL(dg, GW_ERR_FORMAT, "checkpoint-manifest",
+                           "a checkpoint cannot hold '%s' %" PRId64
+                           ": it is not from 0 to 2^53 - 1",
+                           counts[i].name, counts[i].value);
+    if (m->step > m->batch)
+        return GW_FAIL(dg, GW_ERR_FORMAT, "checkpoint-manifest",
+                       "a checkpoint cannot hold a 'step' that is more than 'batch'");
+    if (!(m->loss_scale > 0 && m->loss_scale <= 0x1p53))
+        return GW_FAIL(
+            dg, GW_ERR_FORMAT, "checkpoint-manifest",
+            "a checkpoint cannot hold a loss scale of %g: it is not above 0, at most 2^53",
+            m->loss_scale);
+    for (int i = 0; i < m->probe.losses; i++)
+        if (!isfinite(m->probe.loss[i]))
+            return GW_FAIL(dg, GW_ERR_FORMAT, "checkpoint-manifest",
+                           "a checkpoint cannot hold a probe that is not finite");
+    return GW_OK;
+}
+
+/* JSON as it stands in the file. */
+static gw_status write_manifest(const gw_ckpt_manifest *m, const json_t *o, gw_diags *dg) {
     gw_arena mem = {0};
+    gw_place p;
+    gw_str text = {0};
+    const char *path = gw_path_join(&mem, m->path, "manifest.json");
+    char *dump = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    gw_str_printf(&text, "%s\n", dump ? dump : "");
+    free(dump);
+    gw_status st = gw_place_open(&p, path, dg);
+    if (st == GW_OK) st = gw_place_commit(&p, path, gw_str_c(&text), (int64_t)text.len, dg);
+    gw_place_close(&p);
+    gw_str_release(&text);
+    gw_arena_release(&mem);
+    return st;
+}
+
+gw_status gw_checkpoint_commit(const gw_ckpt_manifest *m, gw_diags *dg) {
+    GW_TRY(gw_checkpoint_check(&m->meta, dg));
     gw_status st;
     json_t *o = manifest_json(m);
     /* What is not UTF-8 has no place in JSON: without it the manifest would not read back. */
@@ -451,8 +582,7 @@ gw_status gw_checkpoint_commit(const gw_ckpt_manifest *m, gw_diags *dg) {
         st = GW_FAIL(dg, GW_ERR_FORMAT, "checkpoint-text",
                      "a name or the run file is not UTF-8 text and cannot be saved");
     else
-        st = gw_json_write_file(gw_path_join(&mem, m->path, "manifest.json"), o, 0, dg);
+        st = write_manifest(m, o, dg);
     json_decref(o);
-    gw_arena_release(&mem);
     return st;
 }

@@ -3,8 +3,8 @@
 //
 // Every rank computes the same answer without a word to the others. Of the ranks that hold the same
 // elements (replicas) each writes a share, so that a tensor that all of dp hold is written by all
-// of it; shares are at least GW_CKPT_SHARE bytes, and small tensors go round. Where several stages
-// of a pipeline hold a tensor, the first of them writes it.
+// of it; shares are at least GW_CKPT_SHARE bytes, and small tensors go round by bytes. Where
+// several stages of a pipeline hold a tensor, the first of them writes it.
 //
 //     gw_ckpt_plan *p = gw_ckpt_plan_new(tensors, n, mesh);
 //     const gw_ckpt_shares *s = gw_ckpt_plan_of(p, i);

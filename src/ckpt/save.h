@@ -7,28 +7,40 @@
 //
 // begin and end are called by all ranks at the same points. Tensors and meta are as they were at
 // begin. Where the buffer is smaller than what this rank writes, begin waits for the writer with
-// the rest: so a small buffer costs time, never truth.
+// the rest: so a small buffer costs time, never truth. A rank that does nothing else meanwhile
+// needs no buffer at all (direct).
 #ifndef GW_CKPT_SAVE_H
 #define GW_CKPT_SAVE_H
 
 #include "ckpt/checkpoint.h" /* gw_ckpt_tensor, gw_ckpt_meta */
 #include "comm/comm.h"       /* gw_comm */
 
+/* What a rank keeps from one save of a run to the next: its buffer, and what the newest commit
+ * holds. One thread, one save at a time. */
+typedef struct gw_ckpt_keep gw_ckpt_keep;
+gw_ckpt_keep *gw_ckpt_keep_new(void);
+void gw_ckpt_keep_free(gw_ckpt_keep *k); /* not while a save goes on */
+
 typedef struct gw_ckpt_options {
     const char *run_dir;
     gw_comm *comm;        /* NULL: one rank */
     int64_t buffer_bytes; /* of this rank; 0: as much as it writes; at least two blocks */
     int64_t bytes_per_s;  /* that the writer takes of the disk; 0: all */
+    gw_ckpt_keep *keep;   /* NULL: nothing is kept, everything is written */
+    bool direct;          /* the tensors do not change before end: nothing is copied */
+    bool references;      /* what is unchanged since the keep's newest commit is referred to */
 } gw_ckpt_options;
 
 typedef struct gw_ckpt_stats {
-    int64_t bytes;        /* of this rank's file */
-    int64_t total_bytes;  /* of all files */
-    int64_t buffer_bytes; /* reserved on this rank */
-    double begin_s;       /* what begin took: the copy, and waits for the writer */
-    double waited_s;      /* of it, waits */
-    double write_s;       /* from the writer's first block to its file's name */
-    double commit_s;      /* what end took */
+    int64_t bytes;          /* of this rank's file */
+    int64_t total_bytes;    /* of all files */
+    int64_t referred_bytes; /* of this rank's entries: unchanged, and not written */
+    int64_t buffer_bytes;   /* reserved on this rank */
+    double begin_s;         /* what begin took: the copy, and waits for the writer */
+    double waited_s;        /* of it, waits */
+    double write_s;         /* from the writer's first block to its file's name */
+    double cpu_s;           /* processor time of the writer: hashing and writing */
+    double commit_s;        /* what end took */
 } gw_ckpt_stats;
 
 typedef struct gw_ckpt_save gw_ckpt_save;
@@ -47,7 +59,7 @@ GW_WARN_UNUSED gw_status gw_checkpoint_end(gw_ckpt_save *s, gw_ckpt_stats *stats
 /* Ends a save without a commit, on this rank alone: when a run gives up. */
 void gw_checkpoint_drop(gw_ckpt_save *s);
 
-/* begin and end at once, one rank. */
+/* begin and end at once, one rank, nothing kept. */
 GW_WARN_UNUSED gw_status gw_checkpoint_save(const char *run_dir, const gw_ckpt_meta *meta,
                                             const gw_ckpt_tensor *tensors, int n, gw_diags *dg);
 

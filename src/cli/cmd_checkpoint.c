@@ -16,8 +16,12 @@
 #include "base/term.h" /* gw_table */
 #include "ckpt/checkpoint.h"
 #include "ckpt/diff.h"
-#include "cli/command.h" /* gw_command */
-#include "cli/runarg.h"  /* gw_cli_need_path */
+#include "cli/command.h"   /* gw_command */
+#include "cli/runarg.h"    /* gw_cli_need_path */
+#include "ckpt/place.h"    /* gw_place_look */
+#include "file/store.h"    /* gw_store_is_url */
+#include "file/json.h"     /* gw_json_text */
+#include "train/session.h" /* gw_run_lock */
 
 static const gw_option options[] = {
     {"step", 0, "N", "of a run: the checkpoint of this step", GW_OPT_INT, NULL},
@@ -30,7 +34,13 @@ static const gw_option options[] = {
 // ------------------------------------------------------------------ which
 
 static const char *state_text(gw_ckpt_state s) {
-    return s == GW_CKPT_COMPLETE ? "complete" : s == GW_CKPT_TORN ? "torn" : "damaged";
+    switch (s) {
+    case GW_CKPT_COMPLETE: return "complete";
+    case GW_CKPT_TORN: return "torn";
+    case GW_CKPT_DAMAGED: return "damaged";
+    case GW_CKPT_HELD: return "held";
+    }
+    return "";
 }
 
 /* verify of a run whose newest checkpoint is damaged is no success. */
@@ -47,7 +57,7 @@ static gw_status pick(gw_cli *cli, const char *run, const char **path) {
     for (int i = 0; i < list.n; i++) {
         const gw_ckpt_found *f = &list.items[i];
         if (given ? f->step == step : f->state == GW_CKPT_COMPLETE && !best)
-            best = f; /* the list has the highest step first, as a resume goes through it */
+            best = f; /* the list has the newest commit first, as a resume goes through it */
     }
     for (int i = 0; i < list.n && best && !given; i++)
         if (list.items[i].state == GW_CKPT_DAMAGED && list.items[i].step > best->step) {
@@ -68,25 +78,49 @@ static gw_status pick(gw_cli *cli, const char *run, const char **path) {
     return GW_OK;
 }
 
+/* What is there, be it in a directory or in a store. */
+static gw_status look_at(gw_cli *cli, const char *path, gw_place_kind *kind) {
+    gw_place p;
+    gw_place_entry e = {0};
+    gw_status st = gw_place_open(&p, path, cli->diags);
+    if (st == GW_OK) st = gw_place_look(&p, path, &e, cli->diags);
+    *kind = e.kind;
+    gw_place_close(&p);
+    return st;
+}
+
+/* Where the checkpoints of a run are that was named: a store, or what the run's config.yaml says.
+ */
+static gw_status home_of(gw_cli *cli, const char *arg, const char **home) {
+    size_t n = strlen(arg);
+    *home = n > 1 && arg[n - 1] == '/' ? gw_arena_strndup(cli->arena, arg, n - 1) : arg;
+    if (gw_store_is_url(arg)) return GW_OK;
+    GW_TRY(gw_cli_need_path(cli, arg));
+    *home = gw_session_checkpoints_of(*home, cli->arena);
+    return GW_OK;
+}
+
 /* A run has a folder of checkpoints; what else is a folder is taken for a checkpoint. */
 static gw_status read_one(gw_cli *cli, const char *arg, gw_ckpt_manifest **m) {
-    GW_TRY(gw_cli_need_path(cli, arg));
-    const char *path = arg;
-    size_t n = strlen(arg);
-    if (n > 1 && arg[n - 1] == '/') path = gw_arena_strndup(cli->arena, arg, n - 1);
-    if (!gw_path_is_dir(path))
+    const char *path;
+    gw_place_kind kind, within, manifest;
+    GW_TRY(home_of(cli, arg, &path));
+    GW_TRY(look_at(cli, path, &kind));
+    GW_TRY(look_at(cli, gw_path_join(cli->arena, path, "checkpoints"), &within));
+    GW_TRY(look_at(cli, gw_path_join(cli->arena, path, "manifest.json"), &manifest));
+    if (kind != GW_PLACE_FOLDER)
         return gw_cli_usage_error(cli,
                                   "'%s' is no folder: name a run directory or one of its "
                                   "checkpoints",
-                                  arg);
-    if (gw_path_is_dir(gw_path_join(cli->arena, path, "checkpoints")))
+                                  path);
+    if (within == GW_PLACE_FOLDER)
         GW_TRY(pick(cli, path, &path));
     else if (gw_cli_given(cli, "step"))
         return gw_cli_usage_error(cli,
                                   "--step chooses one of a run's checkpoints; '%s' has no "
                                   "folder 'checkpoints'",
                                   arg);
-    else if (!gw_path_exists(gw_path_join(cli->arena, path, "manifest.json")))
+    else if (manifest == GW_PLACE_ABSENT)
         return GW_FAIL(cli->diags, GW_ERR_IO, "checkpoint-none",
                        "'%s' is neither a run directory nor a checkpoint: it has no folder "
                        "'checkpoints' and no manifest.json",
@@ -108,9 +142,9 @@ static gw_status want_args(gw_cli *cli, int want, const char *what) {
 // ------------------------------------------------------------------ ls
 
 static json_t *found_json(const gw_ckpt_found *f, const gw_ckpt_manifest *m) {
-    json_t *o = json_pack("{s:I, s:s, s:s}", "step", (json_int_t)f->step, "path", f->path, "state",
-                          state_text(f->state));
-    if (f->why) json_object_set_new(o, "why", json_string(f->why));
+    json_t *o = json_pack("{s:I, s:o, s:s}", "step", (json_int_t)f->step, "path",
+                          gw_json_text(f->path), "state", state_text(f->state));
+    if (f->why) json_object_set_new(o, "why", gw_json_text(f->why));
     if (!m) return o;
     json_object_set_new(o, "commit", json_integer(m->meta.number));
     json_object_set_new(o, "time", json_string(m->meta.time));
@@ -136,16 +170,15 @@ static void found_row(gw_table *t, const gw_ckpt_found *f, const gw_ckpt_manifes
 static gw_status run_ls(gw_cli *cli) {
     gw_ckpt_list list;
     GW_TRY(want_args(cli, 1, "one run directory"));
-    GW_TRY(gw_cli_need_path(cli, cli->args[1]));
-    GW_TRY(gw_checkpoint_list(cli->args[1], cli->arena, &list, cli->diags));
+    const char *home;
+    GW_TRY(home_of(cli, cli->args[1], &home));
+    GW_TRY(gw_checkpoint_list(home, cli->arena, &list, cli->diags));
     bool json = gw_cli_flag(cli, "json");
     gw_table *t = gw_table_new("rlrlrrrl");
     json_t *all = json_array();
     gw_table_row(t, "step", "state", "commit", "time", "tokens", "bytes", "files", "");
     for (int i = 0; i < list.n; i++) {
-        gw_ckpt_manifest *m = NULL;
-        if (list.items[i].state == GW_CKPT_COMPLETE)
-            (void)!gw_checkpoint_read(list.items[i].path, cli->arena, &m, NULL);
+        const gw_ckpt_manifest *m = list.items[i].manifest;
         json_array_append_new(all, found_json(&list.items[i], m));
         found_row(t, &list.items[i], m);
     }
@@ -188,11 +221,14 @@ static void show_json(gw_cli *cli, const gw_ckpt_manifest *m) {
                                         gw_dtype_name(t->dtype), "shape", shape, "bytes",
                                         (json_int_t)tensor_bytes(t), "chunks", t->chunks->n));
     }
-    for (int i = 0; i < m->nfiles; i++)
-        json_array_append_new(files, json_pack("{s:s, s:I}", "name", m->files[i].name, "bytes",
-                                               (json_int_t)m->files[i].bytes));
-    json_t *o = json_pack("{s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:s, s:I, s:o, s:o}", "path",
-                          m->path, "step", (json_int_t)m->meta.step, "commit",
+    for (int i = 0; i < m->nfiles; i++) {
+        json_t *f = json_pack("{s:s, s:I}", "name", m->files[i].name, "bytes",
+                              (json_int_t)m->files[i].bytes);
+        if (m->files[i].folder) json_object_set_new(f, "folder", json_string(m->files[i].folder));
+        json_array_append_new(files, f);
+    }
+    json_t *o = json_pack("{s:o, s:I, s:I, s:s, s:I, s:I, s:I, s:s, s:I, s:o, s:o}", "path",
+                          gw_json_text(m->path), "step", (json_int_t)m->meta.step, "commit",
                           (json_int_t)m->meta.number, "time", m->meta.time, "batch",
                           (json_int_t)m->meta.batch, "next_sample", (json_int_t)m->meta.next_sample,
                           "tokens", (json_int_t)m->meta.tokens, "model", m->meta.model, "bytes",
@@ -200,6 +236,18 @@ static void show_json(gw_cli *cli, const gw_ckpt_manifest *m) {
     json_dumpf(o, cli->out, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
     fputc('\n', cli->out);
     json_decref(o);
+}
+
+/* Files of other checkpoints: what has to be copied with this one. */
+static void show_referred(gw_cli *cli, const gw_ckpt_manifest *m) {
+    for (int i = 0; i < m->nfiles; i++) {
+        const gw_ckpt_file *f = &m->files[i];
+        char bytes[32];
+        if (f->folder)
+            fprintf(cli->out,
+                    "  refers to %s/%s, %s: what has not changed since step %" PRId64 "\n",
+                    f->folder, f->name, gw_fmt_bytes(bytes, f->bytes), f->step);
+    }
 }
 
 static gw_status run_show(gw_cli *cli) {
@@ -217,6 +265,7 @@ static gw_status run_show(gw_cli *cli) {
             m->path, m->meta.step, m->meta.number, m->meta.time,
             gw_fmt_count(tokens, m->meta.tokens), m->meta.next_sample, m->meta.model, m->ntensors,
             m->nfiles, m->nfiles == 1 ? "" : "s", gw_fmt_bytes(bytes, data_bytes(m)));
+    show_referred(cli, m);
     gw_table *t = gw_table_new("lllrr");
     int most = gw_cli_flag(cli, "all") ? m->ntensors : GW_MIN(m->ntensors, 12);
     gw_table_row(t, "tensor", "dtype", "shape", "bytes", "chunks");
@@ -244,7 +293,7 @@ static gw_status run_verify(gw_cli *cli) {
     gw_status st = gw_checkpoint_verify(m, &faults, cli->diags);
     gw_fmt_bytes(bytes, data_bytes(m));
     if (gw_cli_flag(cli, "json")) {
-        json_t *o = json_pack("{s:s*, s:I, s:I}", "path", m->path, "bytes",
+        json_t *o = json_pack("{s:o, s:I, s:I}", "path", gw_json_text(m->path), "bytes",
                               (json_int_t)data_bytes(m), "faults", (json_int_t)faults);
         json_dumpf(o, cli->out, JSON_PRESERVE_ORDER);
         fputc('\n', cli->out);
@@ -337,10 +386,16 @@ static gw_status run_prune(gw_cli *cli) {
     if (last < 1 || every < 0)
         return gw_cli_usage_error(cli, "prune needs --keep-last N, at least 1: the newest always "
                                        "stays");
-    GW_TRY(gw_cli_need_path(cli, run));
-    GW_TRY(gw_checkpoint_list(run, cli->arena, &before, cli->diags));
-    GW_TRY(gw_checkpoint_prune(run, last, every, -1, cli->diags));
-    GW_TRY(gw_checkpoint_list(run, cli->arena, &after, cli->diags));
+    const char *home;
+    int lock = -1;
+    bool local = !gw_store_is_url(run);
+    GW_TRY(home_of(cli, run, &home));
+    if (local) GW_TRY(gw_run_lock(run, &lock, cli->diags)); /* a run that goes on prunes itself */
+    gw_status st = gw_checkpoint_list(home, cli->arena, &before, cli->diags);
+    if (st == GW_OK) st = gw_checkpoint_prune(home, last, every, -1, cli->diags);
+    if (st == GW_OK) st = gw_checkpoint_list(home, cli->arena, &after, cli->diags);
+    if (local) gw_run_unlock(run, lock);
+    GW_TRY(st);
     if (!cli->quiet) fprintf(cli->out, "%s: %d of %d checkpoints stay\n", run, after.n, before.n);
     return GW_OK;
 }

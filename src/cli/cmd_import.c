@@ -105,7 +105,7 @@ static void report(gw_cli *cli, const gw_session *s, const char *dir) {
     fprintf(cli->out, "%s: %s, %sparameters, at step 0\n", dir,
             gw_family_name(s->setup.model.family), gw_fmt_si(text, (double)n));
     fprintf(cli->out, "to train: gradwright train %s/config.yaml --out %s --resume%s\n", dir, dir,
-            s->rf->data.train ? "" : " --set data.train=PREFIX");
+            s->rf->data.train.count > 0 ? "" : " --set data.train=PREFIX");
 }
 
 static gw_status import(gw_cli *cli, gw_runfile *rf, const char *dir) {

@@ -23,6 +23,8 @@
 #include "data/tokens.h"    /* gw_tokens_build */
 #include "data/unicode.h"   /* gw_utf8_repair */
 
+/* The last LESS_USED are only named by --help. */
+enum { LESS_USED = 5 };
 static const gw_option options[] = {
     {"out", 'o', "FILE", "train, decode: FILE; encode: PREFIX of .bin, .idx", GW_OPT_STRING, NULL},
     {"vocab-size", 'n', "N", "train: tokens in all (default 8192)", GW_OPT_INT, NULL},
@@ -30,10 +32,13 @@ static const gw_option options[] = {
      "llama3 gpt2 qwen2 cl100k o200k"},
     {"documents", 'd', "RULE", "encode: where documents end", GW_OPT_STRING,
      "blank file line jsonl"},
-    {"json-key", 0, "KEY", "encode jsonl: the member with the text", GW_OPT_STRING, NULL},
-    {"no-eos", 0, NULL, "encode --out: no end-of-text after documents", GW_OPT_FLAG, NULL},
     {"specials", 0, NULL, "encode: text of special tokens becomes their ids", GW_OPT_FLAG, NULL},
     GW_OPTION_JSON,
+    {"no-eos", 0, NULL, "encode --out: no end-of-text after documents", GW_OPT_FLAG, NULL},
+    {"json-key", 0, "KEY", "encode jsonl: the member with the text", GW_OPT_STRING, NULL},
+    {"unicode", 0, "N", "tables that split text: 13 to 17 (default 16)", GW_OPT_INT, NULL},
+    {"memory", 0, "SIZE", "train: what counting words may take (default 4GB)", GW_OPT_STRING, NULL},
+    {"threads", 0, "N", "train, encode: threads (default: one a core)", GW_OPT_INT, NULL},
 };
 
 static double seconds_since(int64_t ns) { return (double)(gw_clock_ns() - ns) * 1e-9; }
@@ -45,6 +50,15 @@ static gw_status need_paths(gw_cli *cli, int n, const char *const *paths) {
         if (strcmp(paths[i], "-") != 0 && gw_cli_need_path(cli, paths[i]) != GW_OK)
             st = GW_ERR_USAGE;
     return st;
+}
+
+static gw_status threads_of(gw_cli *cli, int *out) {
+    int64_t n = gw_cli_int(cli, "threads", 0);
+    if (n < 0 || n > 1024 || (n == 0 && gw_cli_given(cli, "threads")))
+        return gw_cli_usage_error(cli, "--threads is %lld; it must be from 1 to 1024",
+                                  (long long)n);
+    *out = (int)n;
+    return GW_OK;
 }
 
 // ------------------------------------------------------------------ train
@@ -60,6 +74,11 @@ static gw_status run_train(gw_cli *cli, int n, const char *const *paths) {
     GW_TRY(need_paths(cli, n, paths));
     gw_bpe_train_options o = {.vocab_size = (int32_t)size,
                               .pattern = gw_cli_string(cli, "split", NULL)};
+    GW_TRY(threads_of(cli, &o.threads));
+    const char *memory = gw_cli_string(cli, "memory", NULL);
+    if (memory && (!gw_parse_bytes(memory, &o.memory) || o.memory < 1 << 20))
+        return gw_cli_usage_error(cli, "--memory is '%s'; it must be a size of at least 1MiB",
+                                  memory);
     gw_bpe_train_report r;
     gw_str json = {0};
     gw_status st = gw_bpe_train(paths, n, &o, &json, &r, cli->diags);
@@ -71,9 +90,9 @@ static gw_status run_train(gw_cli *cli, int n, const char *const *paths) {
     if (gw_cli_flag(cli, "json") && !standard) {
         fprintf(cli->out,
                 "{\"vocab_size\": %d, \"merges\": %d, \"words\": %lld, \"distinct_words\": %lld, "
-                "\"text_bytes\": %lld}\n",
+                "\"rarest_word\": %lld, \"spilled_bytes\": %lld, \"text_bytes\": %lld}\n",
                 (int)r.vocab_size, (int)r.merges, (long long)r.words, (long long)r.distinct_words,
-                (long long)r.text_bytes);
+                (long long)r.rarest_word, (long long)r.spilled_bytes, (long long)r.text_bytes);
         return GW_OK;
     }
     char bytes[32], words[32];
@@ -81,6 +100,9 @@ static gw_status run_train(gw_cli *cli, int n, const char *const *paths) {
         fprintf(cli->out, "%s: %d tokens, from %s of text with %s distinct words, in %.2f s\n", out,
                 (int)r.vocab_size, gw_fmt_bytes(bytes, r.text_bytes),
                 gw_fmt_count(words, r.distinct_words), seconds_since(start));
+    if (r.rarest_word > 1)
+        gw_log_warn("words that occur less than %lld times were left out, as --memory is small",
+                    (long long)r.rarest_word);
     if (r.vocab_size < size)
         gw_log_warn("the text has pairs for %d tokens only, not %lld", (int)r.vocab_size,
                     (long long)size);
@@ -134,12 +156,15 @@ static gw_status read_texts(int n, const char *const *paths, gw_str *out, gw_dia
     return GW_OK;
 }
 
-static void print_ids(const gw_cli *cli, const gw_ids *ids) {
+static void print_ids(const gw_cli *cli, const gw_ids *ids, int64_t specials) {
     bool json = gw_cli_flag(cli, "json");
     if (json) fputs("{\"ids\": [", cli->out);
     for (int64_t i = 0; i < ids->count; i++)
         fprintf(cli->out, "%s%d", i == 0 ? "" : json ? ", " : " ", (int)ids->items[i]);
-    fputs(json ? "]}\n" : "\n", cli->out);
+    if (json)
+        fprintf(cli->out, "], \"special_texts\": %lld}\n", (long long)specials);
+    else
+        fputc('\n', cli->out);
 }
 
 static gw_status run_encode(gw_cli *cli, const gw_tokenizer *t, int n, const char *const *paths) {
@@ -147,14 +172,20 @@ static gw_status run_encode(gw_cli *cli, const gw_tokenizer *t, int n, const cha
     if (gw_cli_given(cli, "out")) return build_set(cli, t, n, paths);
     gw_str text = {0};
     gw_ids ids = {0};
+    int threads;
+    GW_TRY(threads_of(cli, &threads));
     gw_status st = read_texts(n, paths, &text, cli->diags);
+    gw_tok_report r = {0};
     if (st == GW_OK) {
-        gw_tok_scratch *s = gw_tok_scratch_new();
         unsigned flags = gw_cli_flag(cli, "specials") ? GW_ENCODE_SPECIALS : 0;
-        st = gw_tokenizer_encode(t, s, gw_str_c(&text), text.len, flags, &ids, cli->diags);
-        gw_tok_scratch_free(s);
+        gw_tok_text whole = {gw_str_c(&text), text.len};
+        int64_t end;
+        st = gw_tokenizer_encode_batch(t, &whole, 1, flags, threads, &ids, &end, &r, cli->diags);
     }
-    if (st == GW_OK) print_ids(cli, &ids);
+    if (st == GW_OK) print_ids(cli, &ids, r.specials);
+    if (st == GW_OK && r.specials && !gw_cli_flag(cli, "specials"))
+        gw_log_warn("%lld texts of special tokens were encoded as text; --specials makes them ids",
+                    (long long)r.specials);
     gw_ids_release(&ids);
     gw_str_release(&text);
     return st;
@@ -236,10 +267,10 @@ static gw_status run_info(gw_cli *cli, const gw_tokenizer *t) {
     char hash[33], bytes[32], count[32];
     gw_hash128_hex(hash, gw_tokenizer_hash(t));
     if (gw_cli_flag(cli, "json")) {
-        json_t *j =
-            json_pack("{s:s, s:i, s:i, s:i, s:s}", "description", gw_tokenizer_describe(t),
-                      "vocab_size", (int)gw_tokenizer_vocab_size(t), "bos",
-                      (int)gw_tokenizer_bos(t), "eos", (int)gw_tokenizer_eos(t), "hash", hash);
+        json_t *j = json_pack(
+            "{s:s, s:i, s:i, s:i, s:i, s:s}", "description", gw_tokenizer_describe(t), "vocab_size",
+            (int)gw_tokenizer_vocab_size(t), "bos", (int)gw_tokenizer_bos(t), "eos",
+            (int)gw_tokenizer_eos(t), "unicode", gw_tokenizer_unicode(t), "hash", hash);
         json_dumpf(j, cli->out, 0);
         fputc('\n', cli->out);
         json_decref(j);
@@ -267,6 +298,9 @@ static gw_status check_options(gw_cli *cli, const char *verb) {
     } readers[] = {{"out", "train encode decode"},
                    {"vocab-size", "train"},
                    {"split", "train encode decode info"},
+                   {"unicode", "encode decode info"},
+                   {"memory", "train"},
+                   {"threads", "train encode"},
                    {"documents", "encode"},
                    {"json-key", "encode"},
                    {"no-eos", "encode"},
@@ -290,7 +324,12 @@ static gw_status check_options(gw_cli *cli, const char *verb) {
 static gw_status with_tokenizer(gw_cli *cli, const char *verb) {
     if (cli->nargs < 2) return gw_cli_usage_error(cli, "%s needs a tokenizer", verb);
     if (strcmp(cli->args[1], "bytes") != 0) GW_TRY(gw_cli_need_path(cli, cli->args[1]));
-    gw_tokenizer_options o = {.pattern = gw_cli_string(cli, "split", NULL)};
+    int64_t unicode = gw_cli_int(cli, "unicode", 0);
+    if (gw_cli_given(cli, "unicode") && (unicode < 13 || unicode > 17))
+        return gw_cli_usage_error(cli, "--unicode is %lld; it must be from 13 to 17",
+                                  (long long)unicode);
+    gw_tokenizer_options o = {.pattern = gw_cli_string(cli, "split", NULL),
+                              .unicode_version = (int)unicode};
     gw_tokenizer *t;
     gw_status st = gw_tokenizer_open(cli->args[1], &o, &t, cli->diags);
     if (st != GW_OK) return st;
@@ -326,6 +365,7 @@ const gw_command gw_cmd_tokenizer = {
                    "Without TEXT or ID, standard input is read.",
     .options = options,
     .noptions = GW_COUNT(options),
+    .named = LESS_USED,
     .min_args = 1,
     .max_args = -1,
     .completes = GW_COMPLETE_FILE,

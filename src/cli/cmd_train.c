@@ -44,6 +44,7 @@ static const gw_option options[] = {
      NULL},
     GW_OPTION_RANKS,
     {"resume", 0, NULL, "continue from the newest checkpoint in it", GW_OPT_FLAG, NULL},
+    {"fresh", 0, NULL, "with --resume: begin anew where no checkpoint is whole", GW_OPT_FLAG, NULL},
     {"until", 0, "N", "stop after step N, saved; --resume goes on", GW_OPT_INT, NULL},
     {"supervise", 0, NULL, "start it again when it fails, from its newest checkpoint", GW_OPT_FLAG,
      NULL},
@@ -65,6 +66,7 @@ typedef struct job {
     bool is_rank;    /* this process is one of several */
     bool leads;      /* it is rank 0 of all, or the only one */
     bool supervised; /* this process is part of an attempt */
+    bool restarted;  /* not the first */
     gw_train_saves *saves;
 } job;
 
@@ -82,6 +84,8 @@ static gw_status train(gw_cli *cli, gw_comm *comm, void *user) {
     if (j->note) gw_log_info("%s", j->note);
     gw_train_opts o = {.out_dir = j->out_dir,
                        .resume = j->resume,
+                       .fresh = gw_cli_flag(cli, "fresh"),
+                       .restarted = j->restarted,
                        .until = j->until,
                        .progress = cli->quiet ? NULL : stderr,
                        .stop = &stop_signal,
@@ -129,6 +133,7 @@ static gw_status attempt(gw_cli *cli, const gw_supervise_attempt *a, void *user)
     j->source.any_dp = a->any_dp;
     j->saves = a->saves;
     j->supervised = true;
+    j->restarted = a->again;
     gw_status st = train_once(cli, j, a->batch);
     gw_supervise_report(a, st, cli->diags);
     return st;
@@ -144,6 +149,9 @@ static bool speaks(const job *j) {
 static gw_status check_options(gw_cli *cli, const job *j) {
     if (j->until < 1 && gw_cli_given(cli, "until"))
         return gw_cli_usage_error(cli, "--until takes a step from 1");
+    if (gw_cli_flag(cli, "fresh") && !j->resume)
+        return gw_cli_usage_error(cli, "--fresh says what --resume does where no checkpoint is "
+                                       "whole");
     if (gw_cli_given(cli, "retries") && !gw_cli_flag(cli, "supervise"))
         return gw_cli_usage_error(cli, "--retries says how often --supervise starts a run again");
     if (gw_cli_int(cli, "retries", 0) < 0)
@@ -191,8 +199,7 @@ const gw_command gw_cmd_train = {
               "(mpirun -n N or srun -n N before it: ranks on several hosts)"},
     .description =
         "Trains, validates and saves as the run file says; DIR gets all that it leaves.\n"
-        "Ctrl-C, SIGTERM, SIGHUP or SIGUSR1 finishes the step, saves and exits 3; once\n"
-        "more stops at once, unsaved, with the shell's status (not SIGHUP).",
+        "SIGTERM (HUP, USR1, Ctrl-C) ends the step, saves, exits 3; twice: stops at once.",
     .options = options,
     .noptions = GW_COUNT(options),
     .min_args = 1,

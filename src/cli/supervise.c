@@ -302,7 +302,7 @@ static gw_status prepare(watch *w, const verdict *v) {
         return give_up(w, v, text);
     }
     w->restarts++;
-    w->now.resume = true;
+    w->now.resume = w->now.again = true;
     note_restart(w, v);
     rest(w, PAUSE_S * SECOND);
     return GW_OK;

@@ -14,6 +14,7 @@
 typedef struct gw_supervise_attempt {
     int ranks; /* as given at first, fewer later; 0: one */
     bool resume;
+    bool again;             /* not the first */
     bool any_dp;            /* fewer ranks than at first: layout.dp follows them */
     gw_elastic_batch batch; /* of the first start, for one that finds no checkpoint */
     gw_train_saves *saves;

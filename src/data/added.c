@@ -31,7 +31,9 @@ static uint32_t child_of(const gw_trie *t, uint32_t node, uint8_t byte) {
 void gw_trie_add(gw_trie *t, const uint8_t *text, size_t n, int32_t id) {
     if (n == 0) return;
     if (t->count == 0) new_node(t, 0);
+    t->nfirst += !t->first[text[0]];
     t->first[text[0]] = true;
+    t->only = text[0];
     uint32_t node = 0;
     for (size_t i = 0; i < n; i++) {
         uint32_t c = child_of(t, node, text[i]);
@@ -86,14 +88,21 @@ static bool inside_word(const uint8_t *text, size_t n, size_t start, size_t end)
     return end < n && is_word(gw_utf8_decode(text + end, text + n, &len));
 }
 
+/* The next byte from i on that begins a token; n if there is none. */
+static size_t next_first(const gw_trie *t, const uint8_t *text, size_t i, size_t n) {
+    if (t->nfirst == 1) {
+        const uint8_t *hit = memchr(text + i, t->only, n - i);
+        return hit ? (size_t)(hit - text) : n;
+    }
+    while (i < n && !t->first[text[i]]) i++;
+    return i;
+}
+
 int32_t gw_added_next(const gw_tokenizer *t, const gw_trie *trie, const uint8_t *text, size_t n,
-                      size_t from, size_t *pos, bool plain, size_t *start, size_t *end) {
+                      size_t from, size_t *pos, bool plain, int64_t *specials, size_t *start,
+                      size_t *end) {
     if (trie->count == 0) return -1;
-    for (size_t i = *pos, len; i < n;) {
-        if (!trie->first[text[i]]) {
-            i++;
-            continue;
-        }
+    for (size_t i = *pos, len; (i = next_first(trie, text, i, n)) < n;) {
         int32_t id = gw_trie_longest(trie, text + i, n - i, &len);
         if (id < 0) {
             i++;
@@ -102,6 +111,7 @@ int32_t gw_added_next(const gw_tokenizer *t, const gw_trie *trie, const uint8_t 
         size_t a = i, b = i + len;
         i = *pos = b;
         const gw_tok_entry *e = &t->entries[id];
+        *specials += e->special;
         if (a < from || (plain && e->special)) continue;
         if (e->single_word && inside_word(text, n, a, b)) continue;
         int l;

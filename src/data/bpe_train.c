@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Learning a byte-level BPE vocabulary.
 //
-// Text is cut into words by a public splitting pattern; equal words are counted once. A word is a
+// Text is cut into words by a public splitting pattern; equal words are counted once, in bounded
+// memory (word_counts.c). A word is a
 // list of ids, at first its bytes. The most frequent adjacent pair becomes a new id, everywhere,
 // again and again until the vocabulary is full. Counts are kept exact: when a pair is merged in a
 // word, the counts of the word's old pairs are taken away and those of its new pairs added, and
@@ -17,11 +18,10 @@
 #include <string.h>
 
 #include "base/arena.h"          /* gw_mem_alloc */
-#include "base/io.h"             /* gw_file_read */
-#include "base/map.h"            /* gw_smap, gw_imap, GW_VEC */
-#include "data/scan.h"           /* gw_scan_next */
+#include "base/map.h"            /* gw_imap, GW_VEC */
+#include "data/scan.h"           /* gw_scan_from_name */
 #include "data/tokenizer_impl.h" /* gw_tok_to_alphabet */
-#include "data/unicode_new.h"    /* GW_UNI_DEFAULT */
+#include "data/word_counts.h"    /* gw_word_counts_of */
 
 typedef struct word {
     int64_t count;
@@ -41,7 +41,6 @@ typedef struct candidate {
 } candidate;
 
 typedef struct trainer {
-    gw_smap by_text;
     GW_VEC(word) words;
     GW_VEC(int32_t) symbols;
     gw_imap by_pair;
@@ -57,27 +56,21 @@ typedef struct trainer {
 /* ---- words --------------------------------------------------------------------------------------
  */
 
-static gw_status count_words(trainer *t, gw_scan scan, const uint8_t *text, size_t n,
-                             gw_diags *dg) {
-    for (size_t i = 0; i < n;) {
-        size_t e = gw_scan_next(scan, GW_UNI_DEFAULT, text, n, i);
-        uint32_t index;
-        t->report.words++;
-        if (gw_smap_find(&t->by_text, (const char *)text + i, e - i, &index)) {
-            t->words.items[index].count++;
-        } else {
-            if (t->symbols.count + (int64_t)(e - i) > INT32_MAX)
-                return GW_FAIL(dg, GW_ERR_UNSUPPORTED, "tokenizer-train-size",
-                               "more than 2 GB of distinct words");
-            word w = {1, (uint32_t)t->symbols.count, (uint32_t)(e - i)};
-            gw_smap_put(&t->by_text, gw_arena_dup(&t->arena, text + i, (int64_t)(e - i)), e - i,
-                        (uint32_t)t->words.count);
-            gw_vec_push(&t->words, w);
-            for (size_t k = i; k < e; k++) gw_vec_push(&t->symbols, (int32_t)text[k]);
-        }
-        i = e;
+static gw_status take_words(trainer *t, const gw_word_counts *counts, gw_diags *dg) {
+    for (int64_t i = 0; i < counts->count; i++) {
+        const gw_word_count *c = &counts->items[i];
+        if (t->symbols.count + (int64_t)c->len > INT32_MAX || t->words.count == INT32_MAX)
+            return GW_FAIL(dg, GW_ERR_UNSUPPORTED, "tokenizer-train-size",
+                           "more than 2 GB of distinct words");
+        word w = {c->count, (uint32_t)t->symbols.count, c->len};
+        gw_vec_push(&t->words, w);
+        for (uint32_t k = 0; k < c->len; k++) gw_vec_push(&t->symbols, (int32_t)c->bytes[k]);
     }
-    t->report.text_bytes += (int64_t)n;
+    t->report.text_bytes = counts->text_bytes;
+    t->report.words = counts->words;
+    t->report.distinct_words = counts->distinct;
+    t->report.rarest_word = counts->rarest;
+    t->report.spilled_bytes = counts->spilled_bytes;
     return GW_OK;
 }
 
@@ -290,7 +283,6 @@ static void release(trainer *t, int32_t vocab_size) {
     for (int64_t i = 0; i < t->pairs.count; i++) gw_vec_release(&t->pairs.items[i].words);
     for (int32_t i = 0; t->content && i < vocab_size; i++) gw_str_release(&t->content[i]);
     gw_mem_free(t->content);
-    gw_smap_release(&t->by_text);
     gw_imap_release(&t->by_pair);
     gw_vec_release(&t->words);
     gw_vec_release(&t->symbols);
@@ -319,7 +311,6 @@ static gw_status check(const gw_bpe_train_options *o, int32_t nspecials, gw_scan
 static void finish(trainer *t, const gw_bpe_train_options *o, gw_scan scan,
                    const char *const *specials, int32_t nspecials, gw_str *json,
                    gw_bpe_train_report *report) {
-    t->report.distinct_words = t->words.count;
     t->content = gw_mem_zalloc((size_t)o->vocab_size * sizeof *t->content);
     for (int32_t i = 0; i < nspecials; i++) gw_str_add(&t->content[i], specials[i]);
     assign_bytes(t, nspecials);
@@ -340,14 +331,11 @@ static gw_status train(const char *const *paths, int npaths, const void *text, s
     GW_TRY(check(o, nspecials, &scan, dg));
     trainer t = {0};
     gw_arena_init(&t.arena);
-    gw_status st = text ? count_words(&t, scan, text, n, dg) : GW_OK;
-    for (int i = 0; i < npaths && st == GW_OK; i++) {
-        gw_mapping m;
-        st = gw_map_open(&m, paths[i], dg);
-        if (st != GW_OK) break;
-        st = count_words(&t, scan, m.data, (size_t)m.bytes, dg);
-        gw_map_release(&m);
-    }
+    gw_word_counts counts;
+    gw_status st = gw_word_counts_of(paths, npaths, text, n, scan,
+                                     o->memory > 0 ? o->memory : (int64_t)4 << 30, o->threads,
+                                     &t.arena, &counts, dg);
+    if (st == GW_OK) st = take_words(&t, &counts, dg);
     if (st == GW_OK) finish(&t, o, scan, specials, nspecials, json, report);
     release(&t, o->vocab_size);
     return st;

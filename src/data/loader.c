@@ -9,6 +9,10 @@
 // Valid labels are counted for every row of the global batch, also those of other ranks, without
 // reading them: the divisor of the loss is known before the step begins.
 //
+// Time is kept by cause: the thread says what it is at (fetching, decompressing, filling rows,
+// nothing), on a stopwatch that the caller can read. While the caller waits for a step, what the
+// hands of that stopwatch move is what it waited for.
+//
 // One mutex guards the counters; the flag `interrupt` is atomic so that the thread can look at it
 // between two rows without the mutex. A data error ends the thread; the step it belongs to reports
 // it.
@@ -19,6 +23,7 @@
 #include <string.h>
 
 #include "base/arena.h" /* gw_mem_zalloc */
+#include "base/clock.h" /* gw_clock_ns */
 
 typedef struct slot {
     gw_step_batch batch;
@@ -46,22 +51,25 @@ struct gw_loader {
     int64_t origin; /* sample at which step 0 of the ring begins */
     int64_t filled; /* steps filled since origin */
     int64_t given;  /* steps handed out since origin */
+    gw_load_clock clock;
+    int64_t waits[GW_LOAD_CAUSES]; /* of the latest gw_loader_next */
 };
 
 /* ---- filling ------------------------------------------------------------------------------------
  */
 
-static void count_step(gw_loader *l, slot *s, int64_t first) {
+static gw_status count_step(gw_loader *l, slot *s, int64_t first) {
     gw_step_batch *b = &s->batch;
-    b->first_sample = first;
-    b->next_sample = first + l->global_batch;
     b->count = l->opt.accumulate;
     b->micro = s->micro;
     b->step_labels = b->step_tokens = 0;
     for (int64_t n = first; n < b->next_sample && !atomic_load(&l->interrupt); n++) {
-        b->step_labels += gw_tokens_valid(l->ds, n);
-        b->step_tokens += gw_tokens_inputs(l->ds, n);
+        int64_t valid, inputs;
+        GW_TRY(gw_tokens_measure(l->ds, n, &valid, &inputs, &l->errors));
+        b->step_labels += valid;
+        b->step_tokens += inputs;
     }
+    return GW_OK;
 }
 
 static gw_status fill_micro(gw_loader *l, slot *s, int64_t k, int64_t first) {
@@ -83,13 +91,15 @@ static gw_status fill_micro(gw_loader *l, slot *s, int64_t k, int64_t first) {
 }
 
 static void fill(gw_loader *l, slot *s, int64_t first) {
+    gw_load_cause before = gw_load_clock_enter(&l->clock, GW_LOAD_DECODE);
     s->status = gw_tokens_check(l->ds, &l->errors);
     s->batch.first_sample = first;
     s->batch.next_sample = first + l->global_batch;
-    if (s->status != GW_OK) return;
-    count_step(l, s, first);
+    if (s->status == GW_OK) gw_tokens_pass(l->ds, first);
+    if (s->status == GW_OK) s->status = count_step(l, s, first);
     for (int64_t k = 0; k < l->opt.accumulate && s->status == GW_OK; k++)
         s->status = fill_micro(l, s, k, first);
+    (void)gw_load_clock_enter(&l->clock, before);
 }
 
 /* ---- the thread ---------------------------------------------------------------------------------
@@ -194,6 +204,8 @@ gw_status gw_loader_open(gw_tokens *ds, const gw_loader_options *options, gw_loa
     l->nslots = options->prefetch + 1;
     l->origin = options->first_sample;
     gw_diags_init(&l->errors);
+    gw_load_clock_init(&l->clock);
+    gw_tokens_set_clock(ds, &l->clock);
     lay_out(l);
     pthread_mutex_init(&l->mutex, NULL);
     pthread_cond_init(&l->changed, NULL);
@@ -223,6 +235,7 @@ void gw_loader_close(gw_loader *l) {
         pthread_mutex_unlock(&l->mutex);
         pthread_join(l->thread, NULL);
     }
+    gw_tokens_set_clock(l->ds, NULL);
     pthread_cond_destroy(&l->changed);
     pthread_mutex_destroy(&l->mutex);
     for (int64_t i = 0; i < l->nslots; i++) gw_mem_free(l->slots[i].micro);
@@ -247,8 +260,21 @@ static gw_status report(const gw_loader *l, const slot *s, gw_diags *dg) {
     return s->status;
 }
 
+/* What the stopwatch's hands moved since `from`; the rest of the wait is QUEUE. */
+static void take_waits(gw_loader *l, const int64_t from[GW_LOAD_CAUSES], int64_t wait) {
+    int64_t to[GW_LOAD_CAUSES], left = wait;
+    gw_load_clock_read(&l->clock, to);
+    for (int i = GW_LOAD_CAUSES - 1; i > GW_LOAD_QUEUE; i--) {
+        l->waits[i] = GW_MAX((int64_t)0, GW_MIN(to[i] - from[i], left));
+        left -= l->waits[i];
+    }
+    l->waits[GW_LOAD_QUEUE] = left;
+}
+
 gw_status gw_loader_next(gw_loader *l, const gw_step_batch **out, gw_diags *dg) {
+    int64_t from[GW_LOAD_CAUSES], begun = gw_clock_ns();
     *out = NULL;
+    gw_load_clock_read(&l->clock, from);
     pthread_mutex_lock(&l->mutex);
     int64_t step = l->given;
     slot *s = &l->slots[step % l->nslots];
@@ -266,9 +292,18 @@ gw_status gw_loader_next(gw_loader *l, const gw_step_batch **out, gw_diags *dg) 
         }
     }
     pthread_mutex_unlock(&l->mutex);
+    take_waits(l, from, gw_clock_ns() - begun);
     if (s->status != GW_OK) return report(l, s, dg);
     *out = &s->batch;
     return GW_OK;
+}
+
+void gw_loader_waits(const gw_loader *l, int64_t ns[GW_LOAD_CAUSES]) {
+    memcpy(ns, l->waits, sizeof l->waits);
+}
+
+void gw_loader_times(gw_loader *l, int64_t ns[GW_LOAD_CAUSES]) {
+    gw_load_clock_read(&l->clock, ns);
 }
 
 int64_t gw_loader_position(const gw_loader *l) { return l->origin + l->given * l->global_batch; }

@@ -52,6 +52,12 @@ void gw_loader_close(gw_loader *l);
  * error of the data appears here, at the step it belongs to, and again on each later call. */
 GW_WARN_UNUSED gw_status gw_loader_next(gw_loader *l, const gw_step_batch **out, gw_diags *dg);
 
+/* Nanoseconds that the latest gw_loader_next waited, by what the loader was doing meanwhile
+ * (GW_LOAD_QUEUE: nothing of these; handing over). Their sum is the wait. */
+void gw_loader_waits(const gw_loader *l, int64_t ns[GW_LOAD_CAUSES]);
+/* Nanoseconds that the loader has spent on each since it was opened; QUEUE is idle time. */
+void gw_loader_times(gw_loader *l, int64_t ns[GW_LOAD_CAUSES]);
+
 /* The state: the sample number at which the next batch begins (what is prefetched does not count).
  */
 int64_t gw_loader_position(const gw_loader *l);

@@ -110,7 +110,7 @@ static const uint8_t *known_text(gw_pre_scratch *s, const uint8_t *run, size_t n
     bool copied = false;
     for (size_t i = 0; i < n;) {
         int len = 1;
-        if (run[i] >= 0xe0) {
+        if (run[i] >= 0xd8) { /* U+061D is the first that is new */
             uint32_t cp = gw_utf8_decode(run + i, run + n, &len),
                      old = gw_uni_stand_in(cp, version);
             if (old != cp && !copied) {

@@ -29,6 +29,7 @@ typedef struct reader {
     const uint8_t *text;
     size_t n;
     int version;
+    const gw_uni_table *classes; /* NULL: ask gw_uni_class */
 } reader;
 
 /* Class and length of the character at i; the class at the end of the text is END. */
@@ -45,7 +46,7 @@ static unsigned class_at(const reader *r, size_t i, size_t *len) {
     int l;
     uint32_t cp = gw_utf8_decode(r->text + i, r->text + r->n, &l);
     *len = (size_t)l;
-    return gw_uni_class(cp, r->version);
+    return r->classes ? gw_uni_table_class(r->classes, cp) : gw_uni_class(cp, r->version);
 }
 
 /* The end of the run of characters from i that have one of the class bits. */
@@ -167,16 +168,26 @@ static size_t next_o200k(const reader *r, size_t i) {
     return e ? e : spaces(r, i, true, false);
 }
 
-size_t gw_scan_next(gw_scan kind, int unicode_version, const uint8_t *text, size_t n, size_t pos) {
-    reader r = {text, n, unicode_version};
+static size_t next_piece(gw_scan kind, const reader *r, size_t pos) {
     switch (kind) {
-    case GW_SCAN_GPT2: return next_gpt2(&r, pos);
-    case GW_SCAN_LLAMA3: return next_llama3(&r, pos, 3, false);
-    case GW_SCAN_QWEN2: return next_llama3(&r, pos, 1, false);
-    case GW_SCAN_CL100K: return next_llama3(&r, pos, 3, true);
-    case GW_SCAN_O200K: return next_o200k(&r, pos);
+    case GW_SCAN_GPT2: return next_gpt2(r, pos);
+    case GW_SCAN_LLAMA3: return next_llama3(r, pos, 3, false);
+    case GW_SCAN_QWEN2: return next_llama3(r, pos, 1, false);
+    case GW_SCAN_CL100K: return next_llama3(r, pos, 3, true);
+    case GW_SCAN_O200K: return next_o200k(r, pos);
     }
-    return n;
+    return r->n;
+}
+
+size_t gw_scan_next(gw_scan kind, int unicode_version, const uint8_t *text, size_t n, size_t pos) {
+    reader r = {text, n, unicode_version, NULL};
+    return next_piece(kind, &r, pos);
+}
+
+size_t gw_scan_next_by(gw_scan kind, const gw_uni_table *classes, const uint8_t *text, size_t n,
+                       size_t pos) {
+    reader r = {text, n, classes->version, classes};
+    return next_piece(kind, &r, pos);
 }
 
 #define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"

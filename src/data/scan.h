@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "data/unicode_table.h" /* gw_uni_table */
+
 typedef enum gw_scan {
     GW_SCAN_GPT2,
     GW_SCAN_LLAMA3,
@@ -16,8 +18,12 @@ typedef enum gw_scan {
 } gw_scan;
 
 /* The end of the piece that begins at pos < n. Each piece has at least one byte; the pieces cover
- * the text. O(length) over a whole text. unicode_version: of the tables, 14 to 17. */
+ * the text. O(length) over a whole text. unicode_version: of the tables, 13 to 17. This is what the
+ * patterns mean; scanner.h gives the same pieces faster. */
 size_t gw_scan_next(gw_scan kind, int unicode_version, const uint8_t *text, size_t n, size_t pos);
+/* The same with the classes of characters from a table. */
+size_t gw_scan_next_by(gw_scan kind, const gw_uni_table *classes, const uint8_t *text, size_t n,
+                       size_t pos);
 /* The scanner of a regex as public files spell it; false for any other. */
 bool gw_scan_from_pattern(const char *regex, gw_scan *out);
 /* "gpt2", "llama3", "qwen2", "cl100k", "o200k"; false for any other. */

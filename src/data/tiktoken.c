@@ -212,8 +212,10 @@ static gw_status build(gw_tokenizer *t, const char *name, const char *text, size
             return gw_fail_at(dg, GW_ERR_FORMAT, "tokenizer-tiktoken", (gw_where){.file = name},
                               "no token for byte 0x%02x", (unsigned)b);
     add_merges(t);
-    t->description = gw_arena_printf(&t->arena, ".tiktoken, %d ranks and %d specials, %s splitter",
-                                     (int)ranks, nsp, gw_scan_name(scan));
+    gw_bpe_seal(&t->bpe);
+    t->description =
+        gw_arena_printf(&t->arena, ".tiktoken, %d ranks and %d specials, %s splitter, Unicode %d",
+                        (int)ranks, nsp, gw_scan_name(scan), t->unicode_version);
     return GW_OK;
 }
 

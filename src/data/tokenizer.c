@@ -182,6 +182,7 @@ gw_status gw_tok_finish(gw_tokenizer *t, const char *name, gw_diags *dg) {
     index_model(t);
     warn_lost_bytes(t, name, dg);
     GW_TRY(index_added(t, dg));
+    gw_bpe_seal(&t->bpe);
     return render_tokens(t, dg);
 }
 
@@ -240,7 +241,7 @@ gw_status gw_tokenizer_open(const char *spec, const gw_tokenizer_options *option
     int version = options ? options->unicode_version : 0;
     if (version && (version < GW_UNI_OLDEST || version > GW_UNI_NEWEST))
         return GW_FAIL(dg, GW_ERR_USAGE, "tokenizer-unicode",
-                       "unicode version %d is not one of 14 to 17", version);
+                       "unicode version %d is not one of 13 to 17", version);
     if (!strcmp(spec, "bytes")) {
         *out = open_bytes(options);
         return GW_OK;
@@ -267,6 +268,7 @@ gw_status gw_tokenizer_open(const char *spec, const gw_tokenizer_options *option
  */
 
 int32_t gw_tokenizer_vocab_size(const gw_tokenizer *t) { return t->vocab_size; }
+int gw_tokenizer_unicode(const gw_tokenizer *t) { return t->unicode_version; }
 int32_t gw_tokenizer_bos(const gw_tokenizer *t) { return t->bos; }
 int32_t gw_tokenizer_eos(const gw_tokenizer *t) { return t->eos; }
 gw_hash128 gw_tokenizer_hash(const gw_tokenizer *t) { return t->hash; }
@@ -305,6 +307,7 @@ int64_t gw_tokenizer_bytes(const gw_tokenizer *t) {
 gw_tok_scratch *gw_tok_scratch_new(void) {
     gw_tok_scratch *s = gw_mem_zalloc(sizeof *s);
     s->bpe = gw_bpe_scratch_new();
+    s->scanner = gw_scanner_new();
     s->regex = gw_regex_scratch_new();
     s->norm.regex = s->pre.regex = s->regex;
     return s;
@@ -313,6 +316,7 @@ gw_tok_scratch *gw_tok_scratch_new(void) {
 void gw_tok_scratch_free(gw_tok_scratch *s) {
     if (!s) return;
     gw_bpe_scratch_free(s->bpe);
+    gw_scanner_free(s->scanner);
     gw_norm_scratch_release(&s->norm);
     gw_pre_scratch_release(&s->pre);
     gw_regex_scratch_free(s->regex);
@@ -320,6 +324,14 @@ void gw_tok_scratch_free(gw_tok_scratch *s) {
 }
 
 int64_t gw_tok_scratch_ops(const gw_tok_scratch *s) { return gw_bpe_scratch_ops(s->bpe); }
+int64_t gw_tok_scratch_bytes(const gw_tok_scratch *s) {
+    int64_t texts = (int64_t)(s->norm.text[0].cap + s->norm.text[1].cap + s->norm.cps_cap * 4 +
+                              s->pre.text[0].cap + s->pre.text[1].cap + s->pre.stand_in.cap);
+    int64_t pieces = s->pre.pieces[0].cap + s->pre.pieces[1].cap;
+    return (int64_t)sizeof *s + gw_bpe_scratch_bytes(s->bpe) + gw_scanner_bytes(s->scanner) +
+           texts + pieces * (int64_t)sizeof(gw_piece);
+}
+int64_t gw_tok_scratch_specials(const gw_tok_scratch *s) { return s->specials; }
 
 /* Text without added tokens. */
 static gw_status encode_plain(const gw_tokenizer *t, gw_tok_scratch *s, const uint8_t *text,
@@ -329,11 +341,12 @@ static gw_status encode_plain(const gw_tokenizer *t, gw_tok_scratch *s, const ui
         return GW_OK;
     }
     if (t->npre == 1 && t->pre[0].kind == GW_PRE_SCAN) {
-        for (size_t i = 0; i < n;) {
-            size_t e = gw_scan_next(t->pre[0].scan, t->unicode_version, text, n, i);
-            gw_bpe_encode(&t->bpe, s->bpe, text + i, e - i, out);
-            i = e;
-        }
+        const uint8_t *base;
+        const uint32_t *bounds;
+        int64_t count;
+        gw_scanner_begin(s->scanner, t->pre[0].scan, t->unicode_version, text, n);
+        while ((count = gw_scanner_next(s->scanner, &base, &bounds)) > 0)
+            gw_bpe_encode_pieces(&t->bpe, s->bpe, base, bounds, count, out);
         return GW_OK;
     }
     const uint8_t *cut;
@@ -355,7 +368,7 @@ static gw_status encode_around(const gw_tokenizer *t, gw_tok_scratch *s, const g
                                bool plain, gw_ids *out, gw_diags *dg) {
     size_t from = 0, pos = 0, a, b;
     int32_t id;
-    while ((id = gw_added_next(t, trie, text, n, from, &pos, plain, &a, &b)) >= 0) {
+    while ((id = gw_added_next(t, trie, text, n, from, &pos, plain, &s->specials, &a, &b)) >= 0) {
         if (a > from)
             GW_TRY(part(t, s, text + from, a - from, at_start && from == 0, plain, out, dg));
         gw_vec_push(out, id);

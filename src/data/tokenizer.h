@@ -42,7 +42,7 @@ typedef struct gw_tokenizer_options {
      * is one, else none. */
     const gw_tok_special *specials;
     int nspecials;
-    /* Unicode tables by which text is split: 14 to 17 (15.1 counts as 16). 0: 16, which current
+    /* Unicode tables by which text is split: 13 to 17 (15.1 counts as 16). 0: 16, which current
      * releases of Hugging Face tokenizers and tiktoken have; models of 2022 to 2024 were trained
      * with 14. */
     int unicode_version;
@@ -65,6 +65,8 @@ void gw_tokenizer_free(gw_tokenizer *t);
 
 /* One past the largest id, added tokens included. May hold ids with no token. */
 int32_t gw_tokenizer_vocab_size(const gw_tokenizer *t);
+/* The version of the Unicode tables by which text is split. It is part of the hash. */
+int gw_tokenizer_unicode(const gw_tokenizer *t);
 /* -1 if the tokenizer has none. eos ends a document. */
 int32_t gw_tokenizer_bos(const gw_tokenizer *t);
 int32_t gw_tokenizer_eos(const gw_tokenizer *t);
@@ -78,18 +80,23 @@ bool gw_tokenizer_is_special(const gw_tokenizer *t, int32_t id);
 const uint8_t *gw_tokenizer_token_bytes(const gw_tokenizer *t, int32_t id, size_t *n);
 /* Identifies what the tokenizer does: equal hashes give equal ids for every input. */
 gw_hash128 gw_tokenizer_hash(const gw_tokenizer *t);
-/* "tokenizer.json BPE, 128256 tokens, llama3 splitter" for people. Borrowed. */
+/* "tokenizer.json BPE, 128256 tokens, llama3 splitter, Unicode 16" for people. Borrowed. */
 const char *gw_tokenizer_describe(const gw_tokenizer *t);
 /* Bytes held, tables included. */
 int64_t gw_tokenizer_bytes(const gw_tokenizer *t);
 
-/* Working memory of one thread: buffers that grow to the largest text seen, and a cache of recent
- * words of fixed size (2 MB). Memory does not grow with the number of texts. */
+/* Working memory of one thread: buffers that grow to the largest text seen, and caches of recent
+ * words, which grow with the number of words to 60 MB. Past that, memory does not grow with the
+ * number of texts. */
 gw_tok_scratch *gw_tok_scratch_new(void);
 void gw_tok_scratch_free(gw_tok_scratch *s);
 /* Elementary merge operations (pair look-ups and heap moves) counted since new: the measure by
  * which tests hold encoding to n log n. */
 int64_t gw_tok_scratch_ops(const gw_tok_scratch *s);
+/* Bytes held. */
+int64_t gw_tok_scratch_bytes(const gw_tok_scratch *s);
+/* Texts of special tokens met since new, whether they became ids or stayed text. */
+int64_t gw_tok_scratch_specials(const gw_tok_scratch *s);
 
 enum {
     /* The text of a special token becomes its id. Without it, such text is ordinary text: what a
@@ -105,6 +112,28 @@ enum {
 GW_WARN_UNUSED gw_status gw_tokenizer_encode(const gw_tokenizer *t, gw_tok_scratch *s,
                                              const void *text, size_t n, unsigned flags,
                                              gw_ids *out, gw_diags *dg);
+
+/* One text of a batch, borrowed. */
+typedef struct gw_tok_text {
+    const void *bytes;
+    size_t n;
+} gw_tok_text;
+
+typedef struct gw_tok_report {
+    int64_t bytes, tokens;
+    int64_t specials; /* texts of special tokens met */
+    int threads;      /* that worked */
+} gw_tok_report;
+
+/* The ids of many texts, one text after the other, over `threads` threads (0: one for each core
+ * this process may use). ends[i] becomes where the ids of text i end in `out`, from its count at
+ * the call on. The result is that of gw_tokenizer_encode on each, whatever `threads` is: long texts
+ * are shared between threads where that is sure to change nothing. Errors name the text's index.
+ * `report` may be NULL. Memory: the ids twice, and a scratch a thread. */
+GW_WARN_UNUSED gw_status gw_tokenizer_encode_batch(const gw_tokenizer *t, const gw_tok_text *texts,
+                                                   int64_t ntexts, unsigned flags, int threads,
+                                                   gw_ids *out, int64_t *ends,
+                                                   gw_tok_report *report, gw_diags *dg);
 
 /* Appends the bytes of ids[0..n) to `out`, exactly, whether or not they are valid UTF-8.
  * skip_special leaves special tokens out. An id outside [0, vocab_size) is an error naming its

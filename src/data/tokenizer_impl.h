@@ -7,6 +7,7 @@
 #include "data/bpe.h"       /* gw_bpe */
 #include "data/normalize.h" /* gw_norm_step */
 #include "data/pretok.h"    /* gw_pre_step */
+#include "data/scanner.h"   /* gw_scanner */
 #include "data/tokenizer.h" /* gw_tokenizer */
 
 enum { GW_TOK_MAX_STEPS = 32, GW_TOK_MAX_REGEX = 64, GW_TOK_MAX_TEMPLATE = 16 };
@@ -30,6 +31,8 @@ typedef struct gw_trie {
     gw_trie_node *nodes;
     uint32_t count, cap;
     bool first[256]; /* bytes that begin a token */
+    uint8_t only;    /* the one byte that begins a token, if nfirst is 1 */
+    int nfirst;
 } gw_trie;
 
 typedef enum gw_dec_kind {
@@ -82,7 +85,9 @@ struct gw_tok_scratch {
     gw_regex_scratch *regex;
     gw_norm_scratch norm;
     gw_pre_scratch pre;
+    gw_scanner *scanner;
     gw_hash128 owner; /* whose words the cache holds */
+    int64_t specials; /* texts of special tokens met */
 };
 
 /* tokenizer.c */
@@ -103,9 +108,11 @@ void gw_trie_add(gw_trie *t, const uint8_t *text, size_t n, int32_t id);
 int32_t gw_trie_longest(const gw_trie *t, const uint8_t *text, size_t n, size_t *len);
 void gw_trie_release(gw_trie *t);
 /* The next added token in text[from..n): its id, and the range that it takes, white space that it
- * strips included, or -1. `pos` is where searching goes on. plain: skip special tokens. */
+ * strips included, or -1. `pos` is where searching goes on. plain: skip special tokens. Texts of
+ * special tokens, skipped or not, are added to *specials. */
 int32_t gw_added_next(const gw_tokenizer *t, const gw_trie *trie, const uint8_t *text, size_t n,
-                      size_t from, size_t *pos, bool plain, size_t *start, size_t *end);
+                      size_t from, size_t *pos, bool plain, int64_t *specials, size_t *start,
+                      size_t *end);
 
 /* decode.c */
 /* Appends what `entry` decodes to as the first, last or an inner token. */

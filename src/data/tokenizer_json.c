@@ -738,8 +738,9 @@ static void describe(gw_tokenizer *t) {
                             ? gw_scan_name(t->pre[t->npre - 1].scan)
                         : t->nregex ? "regex"
                                     : "own";
-    t->description = gw_arena_printf(&t->arena, "tokenizer.json BPE, %d tokens, %s splitter",
-                                     (int)t->vocab_size, split);
+    t->description =
+        gw_arena_printf(&t->arena, "tokenizer.json BPE, %d tokens, %s splitter, Unicode %d",
+                        (int)t->vocab_size, split, t->unicode_version);
 }
 
 gw_status gw_tokenizer_open_json(const char *name, const void *bytes, size_t n,

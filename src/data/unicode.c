@@ -2,7 +2,7 @@
 // Decoding of UTF-8 and classes of characters.
 //
 // Categories come from utf8proc (Unicode 15.0 in version 2.8, which Debian 12 has), which is asked
-// only about characters up to Unicode 14; unicode_new.c stands for the rest, so that the version of
+// only about characters up to Unicode 13; unicode_new.c stands for the rest, so that the version of
 // the tables is a choice and not a property of the machine. A pre-tokeniser must split as the
 // library that its model was trained with. ASCII goes through a small table, since nearly all calls
 // are for it.

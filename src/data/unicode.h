@@ -34,7 +34,7 @@ enum {
     GW_CLASS_UPPER = 16u, /* Lu Lt Lm Lo M */
     GW_CLASS_LOWER = 32u, /* Ll Lm Lo M */
 };
-/* version: of the tables, 14 to 17. A character that a later version added has no class. */
+/* version: of the tables, 13 to 17. A character that a later version added has no class. */
 extern const uint8_t gw_uni_ascii[128]; /* classes of 00..7F, alike in every version */
 unsigned gw_uni_class(uint32_t cp, int version);
 /* White_Space. */

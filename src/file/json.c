@@ -94,6 +94,34 @@ gw_status gw_json_write_file(const char *path, const json_t *value, int indent, 
     return s;
 }
 
+/* Bytes at the beginning of `text` that are one character; 0: they are none. */
+static size_t character(const char *text, size_t left) {
+    for (size_t n = 1; n <= 4 && n <= left; n++) {
+        json_t *v = json_stringn(text, n);
+        json_decref(v);
+        if (v) return n;
+    }
+    return 0;
+}
+
+json_t *gw_json_text(const char *text) {
+    json_t *whole = json_string(text);
+    if (whole) return whole;
+    gw_str s = {0};
+    for (size_t left = strlen(text); left > 0;) {
+        size_t n = character(text, left);
+        if (n > 0)
+            gw_str_add_n(&s, text, n);
+        else
+            gw_str_add(&s, "\xef\xbf\xbd");
+        text += GW_MAX(n, (size_t)1);
+        left -= GW_MAX(n, (size_t)1);
+    }
+    whole = json_string(gw_str_c(&s));
+    gw_str_release(&s);
+    return whole;
+}
+
 const char *gw_json_type_name(const json_t *v) {
     if (!v) return "absent";
     switch (json_typeof(v)) {

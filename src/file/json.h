@@ -52,6 +52,9 @@ GW_WARN_UNUSED gw_status gw_json_get_array(const json_t *obj, const char *key, c
                                            const char *file, gw_diags *dg);
 /* True if v is an integer, or a real that is exactly one below 2^53. */
 bool gw_json_as_i64(const json_t *v, int64_t *out);
+/* Text of any origin, such as a file's name, as a JSON string: bytes that are no UTF-8 become
+ * U+FFFD. A new reference. */
+json_t *gw_json_text(const char *text);
 /* "integer", "string", "null" ...: the type of v for messages ("absent" for NULL). */
 const char *gw_json_type_name(const json_t *v);
 

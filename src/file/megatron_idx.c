@@ -30,6 +30,7 @@ struct gw_midx {
     gw_arena arena;
     const char *idx_path, *bin_path;
     gw_mapping idx, bin;
+    bool borrowed; /* idx is the caller's; there is no bin but its size */
     gw_midx_dtype dtype;
     int elem_bytes;
     int64_t nseqs, ndocs, ntokens;
@@ -123,12 +124,16 @@ static gw_status check_documents(const gw_midx *m, gw_diags *dg) {
     return GW_OK;
 }
 
-static gw_status open_pair(gw_midx *m, gw_diags *dg) {
-    GW_TRY(gw_map_open(&m->idx, m->idx_path, dg));
-    GW_TRY(gw_map_open(&m->bin, m->bin_path, dg));
+static gw_status check_index(gw_midx *m, gw_diags *dg) {
     GW_TRY(read_header(m, dg));
     GW_TRY(check_sequences(m, dg));
     return check_documents(m, dg);
+}
+
+static gw_status open_pair(gw_midx *m, gw_diags *dg) {
+    GW_TRY(gw_map_open(&m->idx, m->idx_path, dg));
+    GW_TRY(gw_map_open(&m->bin, m->bin_path, dg));
+    return check_index(m, dg);
 }
 
 gw_status gw_midx_open(const char *prefix, gw_midx **out, gw_diags *dg) {
@@ -148,10 +153,27 @@ gw_status gw_midx_open(const char *prefix, gw_midx **out, gw_diags *dg) {
     return GW_OK;
 }
 
+gw_status gw_midx_open_index(const void *idx, int64_t idx_bytes, int64_t bin_bytes,
+                             const char *name, gw_midx **out, gw_diags *dg) {
+    gw_midx *m = gw_mem_zalloc(sizeof *m);
+    gw_arena_init(&m->arena);
+    m->borrowed = true;
+    m->idx_path = gw_arena_strdup(&m->arena, name);
+    m->bin_path = "the .bin";
+    m->idx = (gw_mapping){idx, idx_bytes};
+    m->bin.bytes = bin_bytes;
+    gw_status s = check_index(m, dg);
+    *out = s == GW_OK ? m : NULL;
+    if (s != GW_OK) gw_midx_free(m);
+    return s;
+}
+
 void gw_midx_free(gw_midx *m) {
     if (!m) return;
-    gw_map_release(&m->idx);
-    gw_map_release(&m->bin);
+    if (!m->borrowed) {
+        gw_map_release(&m->idx);
+        gw_map_release(&m->bin);
+    }
     gw_arena_release(&m->arena);
     gw_mem_free(m);
 }
@@ -212,10 +234,15 @@ static int64_t widen(gw_midx_dtype t, const uint8_t *p, int64_t n, uint32_t *out
 
 gw_status gw_midx_read(const gw_midx *m, int64_t i, int64_t first, int64_t n, uint32_t *out,
                        gw_diags *dg) {
-    GW_ASSERT(i >= 0 && i < m->nseqs);
+    GW_ASSERT(i >= 0 && i < m->nseqs && !m->borrowed);
     int64_t len = i32_at(m->lengths, i);
     GW_ASSERT(first >= 0 && n >= 0 && first <= len && n <= len - first);
     const uint8_t *p = m->bin.data + i64_at(m->offsets, i) + first * m->elem_bytes;
+    return gw_midx_decode(m, i, first, p, n, out, dg);
+}
+
+gw_status gw_midx_decode(const gw_midx *m, int64_t i, int64_t first, const uint8_t *p, int64_t n,
+                         uint32_t *out, gw_diags *dg) {
     int64_t failed = widen(m->dtype, p, n, out);
     if (failed < 0) return GW_OK;
     return gw_fail_at(dg, GW_ERR_FORMAT, "megatron-token", (gw_where){.file = m->bin_path},

@@ -31,6 +31,11 @@ typedef struct gw_midx gw_midx;
 GW_WARN_UNUSED gw_status gw_midx_open(const char *prefix, gw_midx **out, gw_diags *dg);
 void gw_midx_free(gw_midx *m);
 
+/* The same from the bytes of an .idx, borrowed, whose .bin of `bin_bytes` is elsewhere: everything
+ * but gw_midx_read can be asked of it. `name` stands for the .idx in errors. */
+GW_WARN_UNUSED gw_status gw_midx_open_index(const void *idx, int64_t idx_bytes, int64_t bin_bytes,
+                                            const char *name, gw_midx **out, gw_diags *dg);
+
 gw_midx_dtype gw_midx_elem_type(const gw_midx *m);
 int gw_midx_elem_bytes(const gw_midx *m);
 int64_t gw_midx_nseqs(const gw_midx *m);
@@ -47,6 +52,11 @@ int gw_midx_seq_mode(const gw_midx *m, int64_t i); /* 0 when the file has none *
  * an error (a damaged file). Safe from several threads. */
 GW_WARN_UNUSED gw_status gw_midx_read(const gw_midx *m, int64_t i, int64_t first, int64_t n,
                                       uint32_t *out, gw_diags *dg);
+
+/* The same where tokens [first, first + n) of sequence i are at `bytes`. */
+GW_WARN_UNUSED gw_status gw_midx_decode(const gw_midx *m, int64_t i, int64_t first,
+                                        const uint8_t *bytes, int64_t n, uint32_t *out,
+                                        gw_diags *dg);
 
 /* Streaming writer: add sequences, end each document, finish. Both files are written to temporary
  * names; finish syncs them and renames so that a reader finds the old pair, no .idx, or the new

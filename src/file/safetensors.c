@@ -71,7 +71,9 @@ bool gw_st_dtype_parse(const char *name, gw_st_dtype *out) {
 
 typedef struct st_file {
     const char *path;
-    gw_mapping map;
+    gw_mapping map;      /* {0} where only the header is there */
+    const uint8_t *head; /* the first bytes of it */
+    int64_t head_bytes, bytes;
     int64_t first_tensor; /* in the set's order */
 } st_file;
 
@@ -124,7 +126,7 @@ static gw_status read_offsets(const st_file *f, const json_t *entry, int64_t dat
         return bad(f, dg, t->name, "data_offsets is not a pair of whole numbers");
     int64_t begin = (int64_t)json_integer_value(b), end = (int64_t)json_integer_value(e), bits;
     if (begin < 0 || end < begin) return bad(f, dg, t->name, "data_offsets run backwards");
-    if (end > f->map.bytes - data_start)
+    if (end > f->bytes - data_start)
         return bad(f, dg, t->name,
                    "its data ends past the end of the file (is the file cut short?)");
     if (__builtin_mul_overflow(t->elems, (int64_t)gw_st_dtype_bits(t->dtype), &bits))
@@ -134,7 +136,7 @@ static gw_status read_offsets(const st_file *f, const json_t *entry, int64_t dat
         return bad(f, dg, t->name, "shape and dtype do not match its bytes");
     t->bytes = end - begin;
     t->offset = data_start + begin;
-    t->data = f->map.data + t->offset;
+    t->data = f->map.bytes > 0 ? f->map.data + t->offset : NULL;
     return GW_OK;
 }
 
@@ -168,10 +170,10 @@ static gw_status check_tiling(const st_file *f, const gw_st_tensor *t, int64_t n
         if (t[i].offset < at) return bad(f, dg, t[i].name, "its data overlaps another tensor's");
         at += t[i].bytes;
     }
-    if (at == f->map.bytes) return GW_OK;
+    if (at == f->bytes) return GW_OK;
     return gw_fail_at(dg, GW_ERR_FORMAT, "safetensors-format", (gw_where){.file = f->path},
                       "the file holds %lld bytes after the last tensor",
-                      (long long)(f->map.bytes - at));
+                      (long long)(f->bytes - at));
 }
 
 static gw_status read_metadata(gw_st_set *s, const st_file *f, const json_t *meta, gw_diags *dg) {
@@ -194,23 +196,23 @@ static gw_status read_metadata(gw_st_set *s, const st_file *f, const json_t *met
 static gw_status read_header(const st_file *f, json_t **header, int64_t *data_start, gw_diags *dg) {
     gw_where where = {.file = f->path};
     uint64_t n;
-    if (f->map.bytes < 8)
+    if (f->bytes < 8 || f->head_bytes < 8)
         return gw_fail_at(dg, GW_ERR_FORMAT, "safetensors-format", where,
                           "a safetensors file has at least 8 bytes, this one %lld",
-                          (long long)f->map.bytes);
-    memcpy(&n, f->map.data, 8);
+                          (long long)f->bytes);
+    memcpy(&n, f->head, 8);
     if (n > MAX_HEADER)
         return gw_fail_at(
             dg, GW_ERR_FORMAT, "safetensors-format", where,
             "the header would be %llu bytes; at most 100,000,000 are allowed (is this "
             "a safetensors file?)",
             (unsigned long long)n);
-    if ((int64_t)n > f->map.bytes - 8)
+    if ((int64_t)n > GW_MIN(f->bytes, f->head_bytes) - 8)
         return gw_fail_at(
             dg, GW_ERR_FORMAT, "safetensors-format", where,
             "the header of %llu bytes ends past the end of the file (is it cut short?)",
             (unsigned long long)n);
-    const char *text = (const char *)f->map.data + 8;
+    const char *text = (const char *)f->head + 8;
     if (n == 0 || text[0] != '{')
         return gw_fail_at(dg, GW_ERR_FORMAT, "safetensors-format", where,
                           "the header does not begin with '{'");
@@ -240,16 +242,22 @@ static gw_status read_entries(gw_st_set *s, int file, const json_t *header, int6
     return check_tiling(f, mine, n, data_start, dg);
 }
 
-static gw_status add_file(gw_st_set *s, const char *path, gw_diags *dg) {
-    st_file f = {gw_arena_strdup(&s->arena, path), {0}, s->tensors.count};
-    GW_TRY(gw_map_open(&f.map, path, dg));
-    gw_vec_push(&s->files, f); /* from here on the set releases the mapping */
+static gw_status read_file(gw_st_set *s, const st_file *f, gw_diags *dg) {
     json_t *header = NULL;
     int64_t data_start = 0;
-    gw_status st = read_header(&f, &header, &data_start, dg);
+    gw_status st = read_header(f, &header, &data_start, dg);
     if (st == GW_OK) st = read_entries(s, (int)s->files.count - 1, header, data_start, dg);
     json_decref(header);
     return st;
+}
+
+static gw_status add_file(gw_st_set *s, const char *path, gw_diags *dg) {
+    st_file f = {.path = gw_arena_strdup(&s->arena, path), .first_tensor = s->tensors.count};
+    GW_TRY(gw_map_open(&f.map, path, dg));
+    f.head = f.map.data;
+    f.head_bytes = f.bytes = f.map.bytes;
+    gw_vec_push(&s->files, f); /* from here on the set releases the mapping */
+    return read_file(s, &f, dg);
 }
 
 /* --- names over all files ----------------------------------------------------------------------
@@ -380,17 +388,32 @@ static gw_status open_any(gw_st_set *s, const char *path, gw_diags *dg) {
                       "neither model.safetensors nor model.safetensors.index.json is here");
 }
 
+/* What was opened, if it was. */
+static gw_status hand_out(gw_st_set *s, gw_status st, gw_st_set **out) {
+    *out = st == GW_OK ? s : NULL;
+    if (st != GW_OK) gw_st_free(s);
+    return st;
+}
+
 gw_status gw_st_open(const char *path, gw_st_set **out, gw_diags *dg) {
-    *out = NULL;
     gw_st_set *s = gw_mem_zalloc(sizeof *s);
     gw_arena_init(&s->arena);
-    gw_status st = open_any(s, path, dg);
-    if (st != GW_OK) {
-        gw_st_free(s);
-        return st;
-    }
-    *out = s;
-    return GW_OK;
+    return hand_out(s, open_any(s, path, dg), out);
+}
+
+gw_status gw_st_open_header(const char *path, const void *head, int64_t n, int64_t file_bytes,
+                            gw_st_set **out, gw_diags *dg) {
+    gw_st_set *s = gw_mem_zalloc(sizeof *s);
+    gw_arena_init(&s->arena);
+    st_file f = {.path = gw_arena_strdup(&s->arena, path),
+                 .head = head,
+                 .head_bytes = n,
+                 .bytes = file_bytes};
+    gw_vec_push(&s->files, f);
+    gw_status st = read_file(s, &f, dg);
+    if (st == GW_OK) st = index_names(s, dg);
+    s->files.items[0].head = NULL; /* borrowed no longer */
+    return hand_out(s, st, out);
 }
 
 void gw_st_free(gw_st_set *s) {

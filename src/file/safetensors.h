@@ -49,7 +49,7 @@ typedef struct gw_st_tensor {
     int64_t bytes;
     int file;         /* index for gw_st_file_path */
     int64_t offset;   /* of the first byte, from the start of the file */
-    const void *data; /* in the read-only mapping; aligned only as the file has it */
+    const void *data; /* in the read-only mapping; aligned only as the file has it; or NULL */
 } gw_st_tensor;
 
 typedef struct gw_st_set gw_st_set;
@@ -62,6 +62,11 @@ typedef struct gw_st_set gw_st_set;
  * forms gives model.safetensors and a warning. Data stays in the page cache until touched. A file
  * must not be shortened while it is open. */
 GW_WARN_UNUSED gw_status gw_st_open(const char *path, gw_st_set **out, gw_diags *dg);
+/* The same of a file whose header alone is at hand: head[0..n) are its first bytes, the header
+ * whole among them (not looked at afterwards), file_bytes is its size. Tensors have no data then.
+ */
+GW_WARN_UNUSED gw_status gw_st_open_header(const char *path, const void *head, int64_t n,
+                                           int64_t file_bytes, gw_st_set **out, gw_diags *dg);
 void gw_st_free(gw_st_set *s);
 
 int64_t gw_st_count(const gw_st_set *s);

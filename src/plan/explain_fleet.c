@@ -88,12 +88,14 @@ static const gw_explain_input loader_inputs[] = {
     {"rate", "tokens/s", "of a GPU", 12273, "8 B at 60 % of 989 TFLOP/s", false, false},
     {"width", "B", "of a token", 4, "uint32", true, false},
     {"total", "tokens/s", "of the run", 1.7e6, NULL, false, false},
+    {"core", "tokens/s", "that a core's loader delivers", 50e6, "bench/loader", false, false},
 };
 
 static const gw_explain_line loader_lines[] = {
     {"node", "a node reads", "gpus * rate * width", "B/s", NULL, NULL, NONE},
     {"run2", "the run reads, uint16", "2 * total", "B/s", NULL, "vocabularies up to 65,536", NONE},
     {"run4", "uint32", "4 * total", "B/s", NULL, NULL, NONE},
+    {"cores", "cores that deliver it", "total / core", "cores", NULL, NULL, NONE},
 };
 
 static const char *const loader_claims[] = {
@@ -110,6 +112,7 @@ static const gw_explain_input tokenizing_inputs[] = {
     {"days", "days", "to finish in", 14, NULL, false, false},
     {"raw", "B", "before filtering", 3e15, NULL, false, false},
     {"total", "tokens/s", "of the training run", 1.7e6, NULL, false, false},
+    {"pipe", "B/s", "of HTML a core, WARC.gz to tokens", 10e6, "bench/data", false, false},
 };
 
 static const gw_explain_line tokenizing_lines[] = {
@@ -126,6 +129,9 @@ static const gw_explain_line tokenizing_lines[] = {
     {"rate_text", "text a second", "text / (days * 86400)", "B/s", NULL, NULL, NONE},
     {"cores", "cores", "ceil(rate_text / core)", "cores", NULL, NULL, NONE},
     {"rate_raw", "raw a second", "raw / (days * 86400)", "B/s", NULL, NULL, NONE},
+    {"pipe_days", "raw to tokens, all stages", "raw / pipe / 86400", "core-days", NULL,
+     "report.md of a build has this machine's rate", NONE},
+    {"pipe_cores", "cores", "ceil(pipe_days / days)", "cores", NULL, NULL, NONE},
 };
 
 static const char *const tokenizing_claims[] = {

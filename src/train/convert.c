@@ -113,6 +113,8 @@ static const char *translated(gw_cv *c, const char *canon, gw_cv_key *k, const c
     case GW_RF_T_LIST:
     case GW_RF_T_PAIR:
     case GW_RF_T_MAP:
+    case GW_RF_T_MIXTURE:
+    case GW_RF_T_STAGES:
     case GW_RF_T_COUNTS: gw_str_add(&s, gw_cv_text(c, canon, "")); break;
     }
     const char *out = gw_arena_strdup(c->a, gw_str_c(&s));

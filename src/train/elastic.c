@@ -23,6 +23,7 @@
 
 #include "base/str.h"        /* gw_str */
 #include "ckpt/checkpoint.h" /* gw_checkpoint_list */
+#include "train/session.h"   /* gw_session_checkpoints_of */
 
 enum { MOST_TRIES = 16, MOST_DP = 1 << 20 };
 
@@ -51,7 +52,8 @@ gw_elastic_batch gw_elastic_look(const char *run_dir, int64_t *step) {
     gw_diags faults;
     gw_diags_init(&faults);
     if (step) *step = -1;
-    if (gw_checkpoint_list(run_dir, &mem, &list, &faults) != GW_OK) list.n = 0;
+    if (gw_checkpoint_list(gw_session_checkpoints_of(run_dir, &mem), &mem, &list, &faults) != GW_OK)
+        list.n = 0;
     for (int i = 0; i < list.n && was.global == 0; i++)
         if (batch_of(&list.items[i], &mem, &was, &faults) && step) *step = list.items[i].step;
     gw_diags_release(&faults);

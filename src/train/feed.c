@@ -20,7 +20,8 @@
 /* ---- files ---- */
 
 static const char *prefix_of(const gw_runfile *rf, const char *key) {
-    return gw_str_eq(key, "data.valid") ? rf->data.valid : rf->data.train;
+    if (gw_str_eq(key, "data.valid")) return rf->data.valid;
+    return rf->data.train.count > 0 ? rf->data.train.items[0].path : NULL;
 }
 
 /* The first of the usual names that is there; NULL when none is. */
@@ -38,6 +39,12 @@ static gw_status find_files(const gw_runfile *rf, const char *key, gw_arena *a, 
                                             "-images.idx3-ubyte", "-images.idx4-ubyte"};
     static const char *const of_labels[] = {"-labels-idx1-ubyte", "-labels.idx1-ubyte"};
     const char *prefix = prefix_of(rf, key);
+    if (rf->data.train.count > 1) {
+        gw_diag *g = gw_runfile_error(rf, dg, "data.train", "config-value",
+                                      "data.train is a list, and images are of one set");
+        gw_diag_hint(dg, g, "name one prefix");
+        return GW_ERR_CONFIG;
+    }
     *images = find(a, prefix, of_images, GW_COUNT(of_images));
     *labels = find(a, prefix, of_labels, GW_COUNT(of_labels));
     if (*images && *labels) return GW_OK;

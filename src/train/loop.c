@@ -38,7 +38,10 @@
 #include "base/str.h"          /* gw_str */
 #include "base/term.h"         /* gw_progress */
 #include "comm/mpi.h"          /* gw_mpi_launched */
+#include "data/ledger.h"       /* gw_ledger */
 #include "file/json.h"         /* gw_json_write_file */
+#include "file/store.h"        /* gw_store_is_url */
+#include "train/dataset.h"     /* gw_dataset_announce */
 #include "train/metrics.h"     /* gw_metrics */
 #include "train/moe_metrics.h" /* gw_moe_metrics */
 #include "train/pipeline.h"    /* gw_pipeline_measure */
@@ -54,6 +57,7 @@ typedef struct run {
     gw_arena mem;
     gw_session s;
     gw_metrics *metrics;
+    gw_ledger *ledger;   /* NULL: not of this rank, or of images */
     gw_moe_metrics *moe; /* NULL: no layer of experts */
     gw_progress progress;
     gw_diags *dg;
@@ -65,6 +69,7 @@ typedef struct run {
     int64_t stepping_ns;  /* in steps so far */
     int nsaves;           /* begun */
     int lock;             /* of the run directory; -1: not held */
+    int64_t beat_ns;      /* of it */
     gw_pipeline pipeline;
     bool staged; /* there is one */
     bool opened;
@@ -99,9 +104,37 @@ static gw_status check_name(const run *r) {
                       "this is a file; --out takes a directory, which is made if needed");
 }
 
+static const char *checkpoints(const run *r) {
+    return gw_session_checkpoints(r->rf, r->opts->out_dir);
+}
+
+/* Data without a manifest is a save that did not finish, and nothing is lost by beginning anew; but
+ * where all data files are finished and only manifests are missing, somebody has lost a run. */
+static gw_status check_left(run *r) {
+    gw_ckpt_list list;
+    int bare = 0, other = 0;
+    const char *one = NULL;
+    if (r->opts->fresh || r->opts->restarted) return GW_OK;
+    GW_TRY(gw_checkpoint_list(checkpoints(r), &r->mem, &list, r->dg));
+    for (int i = 0; i < list.n; i++) {
+        bool torn = list.items[i].state == GW_CKPT_TORN;
+        other += !torn;
+        bare += torn && list.items[i].bare;
+        if (torn && list.items[i].bare && !one) one = list.items[i].path;
+    }
+    if (bare == 0 || other > 0) return GW_OK;
+    gw_diag *d = gw_diag_add(r->dg, GW_ERROR, GW_ERR_FORMAT, "checkpoint-none", (gw_where){0},
+                             "'%s' has no checkpoint to go on from: of %d folder%s with complete "
+                             "data, such as %s, the manifest is missing",
+                             checkpoints(r), bare, bare > 1 ? "s" : "", one);
+    gw_diag_hint(r->dg, d,
+                 "bring the manifests back; --fresh, or removing the folders, begins at step 1");
+    return GW_ERR_FORMAT;
+}
+
 static gw_status check_empty(run *r) {
     gw_ckpt_list list;
-    GW_TRY(gw_checkpoint_list(r->opts->out_dir, &r->mem, &list, r->dg));
+    GW_TRY(gw_checkpoint_list(checkpoints(r), &r->mem, &list, r->dg));
     if (list.n == 0 && !gw_path_exists(in_dir(r, "metrics.jsonl"))) return GW_OK;
     gw_diag *d = gw_diag_add(r->dg, GW_ERROR, GW_ERR_USAGE, "run-exists", (gw_where){0},
                              "'%s' already holds a run (%s)", r->opts->out_dir,
@@ -112,8 +145,24 @@ static gw_status check_empty(run *r) {
 
 /* A path that holds from any working directory. */
 static const char *absolute(run *r, const char *path, const char *here) {
-    if (!path || *path == '/' || !here) return path;
+    if (!path || !*path || *path == '/' || !here) return path;
     return gw_path_join(&r->mem, here, path);
+}
+
+/* Of data, URLs stay as they are. */
+static const char *absolute_data(run *r, const char *path, const char *here) {
+    return path && gw_store_is_url(path) ? path : absolute(r, path, here);
+}
+
+static void make_absolute(run *r, const char *here) {
+    gw_rf_data *d = &r->rf->data;
+    gw_rf_mixture_item *items =
+        gw_arena_dup(&r->mem, d->train.items, d->train.count * (int64_t)sizeof *items);
+    for (int64_t i = 0; i < d->train.count; i++)
+        items[i].path = absolute_data(r, items[i].path, here);
+    d->train.items = items;
+    d->valid = absolute_data(r, d->valid, here);
+    d->cache = absolute(r, d->cache, here);
 }
 
 /* The run file with its paths made absolute; the one in use keeps what was given. */
@@ -123,17 +172,19 @@ static void print_config(run *r, gw_str *yaml) {
     const char *dir = text ? here : NULL; /* what is not UTF-8 has no place in YAML */
     gw_rf_data data = r->rf->data;
     const char *model = r->rf->model.path, *schedule = r->rf->layout.schedule;
+    const char *where = r->rf->checkpoint.dir;
     const char *file = gw_runfile_schedule_file(r->rf);
     if (file) r->rf->layout.schedule = gw_arena_printf(&r->mem, "file:%s", absolute(r, file, dir));
     r->rf->model.path = absolute(r, model, dir);
-    r->rf->data.train = absolute(r, data.train, dir);
-    r->rf->data.valid = absolute(r, data.valid, dir);
+    make_absolute(r, dir);
+    r->rf->checkpoint.dir = absolute_data(r, where, dir);
     if (!gw_str_eq(data.tokenizer, "bytes"))
         r->rf->data.tokenizer = absolute(r, data.tokenizer, dir);
     gw_runfile_yaml(r->rf, true, yaml);
     r->rf->data = data;
     r->rf->model.path = model;
     r->rf->layout.schedule = schedule;
+    r->rf->checkpoint.dir = where;
     json_decref(text);
     free(here);
 }
@@ -193,6 +244,7 @@ static void announce(run *r) {
     gw_runfile_note_idle(r->rf);
     if (!limit_is_known(r)) gw_cores_note(&s->cores);
     if (gw_session_has_images(s)) gw_session_announce_norms(s);
+    if (s->data) gw_dataset_announce(s->data, r->rf);
     gw_log_info("arena %s, %d threads on %s; writing to %s",
                 gw_fmt_bytes(arena, gw_session_planned_bytes(s)), s->setup.machine.threads,
                 gw_isa_name(s->setup.machine.isa), r->opts->out_dir);
@@ -231,7 +283,7 @@ static gw_status claim(run *r) {
     GW_TRY(check_name(r));
     if (!gw_path_is_dir(r->opts->out_dir)) return GW_OK;
     GW_TRY(gw_run_lock(r->opts->out_dir, &r->lock, r->dg));
-    return r->opts->resume ? GW_OK : check_empty(r);
+    return r->opts->resume ? check_left(r) : check_empty(r);
 }
 
 /* The directory, and what is written into it before the first step. */
@@ -244,13 +296,16 @@ static gw_status furnish(run *r) {
     GW_TRY(write_plan(r));
     int64_t keep = r->opts->resume ? GW_MAX(r->s.resumed, (int64_t)0) : -1;
     GW_TRY(gw_metrics_open(r->opts->out_dir, keep, &r->metrics, r->dg));
+    if (r->s.data)
+        GW_TRY(gw_ledger_open(r->opts->out_dir, r->opts->resume ? r->s.next_sample : -1, &r->ledger,
+                              r->dg));
     return take_history(r);
 }
 
 static gw_status begin(run *r) {
     GW_TRY(agree(r, claim(r), "claiming the run directory"));
-    GW_TRY(gw_session_open(&r->s, r->rf, r->opts->resume ? r->opts->out_dir : NULL, r->opts->comm,
-                           r->dg));
+    GW_TRY(gw_session_open_or_begin(&r->s, r->rf, r->opts->resume ? r->opts->out_dir : NULL,
+                                    r->opts->fresh, r->opts->comm, r->dg));
     r->opened = true;
     GW_TRY(gw_session_go_ahead(&r->s, r->dg));
     r->moe =
@@ -304,10 +359,25 @@ static bool logs(const run *r, int64_t n) {
     return n % every == 0 || n >= r->rf->train.steps || n == r->first_step + 1;
 }
 
+/* A line of the ledger for every batch, whatever is logged of its step. */
+static gw_status record(run *r, const gw_session_step_result *t) {
+    if (!r->ledger || t->stopped) return GW_OK;
+    gw_ledger_line line = {.batch = t->batch,
+                           .step = t->step,
+                           .first = t->first_sample,
+                           .next = t->next_sample,
+                           .labels = t->labels,
+                           .tokens = t->tokens,
+                           .quarantined = t->quarantined,
+                           .digest = t->digest};
+    return gw_ledger_add(r->ledger, &line, r->dg);
+}
+
 static gw_status log_step(run *r, const gw_session_step_result *t) {
     const char *experts = NULL; /* all ranks have a part in it */
     if (!t->skipped && logs(r, t->step)) GW_TRY(gw_moe_metrics_take(r->moe, &experts, r->dg));
     if (!leads(r)) return GW_OK;
+    GW_TRY(record(r, t));
     if (t->skipped) {
         r->skipped++;
         return GW_OK;
@@ -328,6 +398,12 @@ static gw_status log_step(run *r, const gw_session_step_result *t) {
                          .step_s = t->step_s,
                          .mfu = mfu,
                          .data_wait_s = t->data_wait_s,
+                         .data_parts = r->s.data != NULL,
+                         .data_source_s = t->data_parts_s[GW_LOAD_SOURCE],
+                         .data_decompress_s = t->data_parts_s[GW_LOAD_DECOMPRESS],
+                         .data_decode_s = t->data_parts_s[GW_LOAD_DECODE],
+                         .data_queue_s = t->data_parts_s[GW_LOAD_QUEUE],
+                         .quarantined = t->quarantined,
                          .comm_s = r->opts->comm ? t->comm_s : -1,
                          .comm_exposed_s = t->comm_exposed_s,
                          .comm_wait_s = t->comm_wait_s,
@@ -428,6 +504,7 @@ static gw_status steps(run *r) {
     while (r->s.step < last_step(r)) {
         gw_session_step_result t;
         r->s.wants_stop = stopped(r);
+        gw_run_beat(r->lock, &r->beat_ns);
         int64_t from = gw_clock_ns();
         GW_TRY(gw_session_step(&r->s, &t, r->dg));
         r->stepping_ns += gw_clock_ns() - from;
@@ -492,8 +569,10 @@ static gw_status write_reports(run *r, json_t **summary) {
 
 static gw_status close_metrics(run *r) {
     gw_status st = gw_metrics_close(r->metrics, r->dg);
+    gw_status ledger = gw_ledger_close(r->ledger, r->dg);
     r->metrics = NULL;
-    return st;
+    r->ledger = NULL;
+    return st == GW_OK ? ledger : st;
 }
 
 static gw_status whole(run *r, json_t **summary) {
@@ -537,6 +616,7 @@ gw_status gw_train_run(gw_runfile *rf, const gw_train_opts *opts, json_t **summa
         *summary = NULL;
     }
     (void)!gw_metrics_close(r->metrics, NULL);
+    (void)!gw_ledger_close(r->ledger, NULL);
     gw_moe_metrics_free(r->moe);
     if (r->opened) gw_session_close(&r->s);
     if (r->lock >= 0) gw_run_unlock(opts->out_dir, r->lock);

@@ -25,6 +25,8 @@ typedef struct gw_train_saves {
 typedef struct gw_train_opts {
     const char *out_dir; /* the run directory; made if needed */
     bool resume;         /* continue from its newest whole checkpoint; begins anew if it has none */
+    bool fresh;          /* resuming: begins anew also where there are some and none is whole */
+    bool restarted;      /* a run that is being watched: what stands there is its own */
     int64_t until;       /* stop after this step, validated and saved; 0 = the run file's steps */
     FILE *progress;      /* the live line and what people read; NULL: silent */
     /* Read between steps: not 0 means finish this step, save, stop. NULL: never. */

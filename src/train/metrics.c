@@ -104,6 +104,13 @@ gw_status gw_metrics_add(gw_metrics *m, const gw_metrics_step *s, gw_diags *dg) 
     put_number(&l, "step_s", s->step_s);
     put_number(&l, "mfu", s->mfu);
     put_number(&l, "data_wait_s", s->data_wait_s);
+    if (s->data_parts) {
+        put_number(&l, "data_source_s", s->data_source_s);
+        put_number(&l, "data_decompress_s", s->data_decompress_s);
+        put_number(&l, "data_decode_s", s->data_decode_s);
+        put_number(&l, "data_queue_s", s->data_queue_s);
+    }
+    if (s->quarantined > 0) put(&l, ", \"quarantined\": %" PRId64, s->quarantined);
     if (s->comm_s >= 0) {
         put_number(&l, "comm_s", s->comm_s);
         put_number(&l, "comm_exposed_s", s->comm_exposed_s);
@@ -226,6 +233,12 @@ static gw_metrics_step step_from(const json_t *o) {
         .step_s = number(o, "step_s"),
         .mfu = number(o, "mfu"),
         .data_wait_s = number(o, "data_wait_s"),
+        .data_parts = json_object_get(o, "data_source_s") != NULL,
+        .data_source_s = number(o, "data_source_s"),
+        .data_decompress_s = number(o, "data_decompress_s"),
+        .data_decode_s = number(o, "data_decode_s"),
+        .data_queue_s = number(o, "data_queue_s"),
+        .quarantined = json_integer_value(json_object_get(o, "quarantined")),
         .comm_s = number(o, "comm_s"),
         .comm_exposed_s = number(o, "comm_exposed_s"),
         .comm_wait_s = number(o, "comm_wait_s"),

@@ -16,7 +16,12 @@ typedef struct gw_metrics_step {
     double lr, grad_norm;
     int64_t tokens; /* since the beginning of the run */
     double tokens_per_s, step_s, mfu, data_wait_s;
-    double loss_scale; /* 0: left out */
+    /* Parts of data_wait_s: bytes on their way, zstd, filling rows, handing over; data_parts false:
+     * left out. */
+    bool data_parts;
+    double data_source_s, data_decompress_s, data_decode_s, data_queue_s;
+    int64_t quarantined; /* damaged shards met so far; 0: left out */
+    double loss_scale;   /* 0: left out */
     /* Rank 0's time in collectives, the part of it during which nothing was computed, and the part
      * in which it waited for others; comm_s below 0: left out, and the others with it. */
     double comm_s, comm_exposed_s, comm_wait_s;

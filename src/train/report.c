@@ -51,6 +51,24 @@ static double median(double *x, int64_t n) {
     return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
 }
 
+/* Means: a shard that is waited for once in a hundred steps has no median. */
+static void take_data_parts(gw_report_facts *f, const gw_history *h, int64_t first) {
+    double n = 0, sums[4] = {0};
+    for (int64_t i = first; i < h->nsteps; i++) {
+        const gw_metrics_step *s = &h->steps[i];
+        if (!s->data_parts) continue;
+        sums[0] += s->data_source_s;
+        sums[1] += s->data_decompress_s;
+        sums[2] += s->data_decode_s;
+        sums[3] += s->data_queue_s;
+        n++;
+    }
+    f->data_source_s = n > 0 ? sums[0] / n : (double)NAN;
+    f->data_decompress_s = n > 0 ? sums[1] / n : (double)NAN;
+    f->data_decode_s = n > 0 ? sums[2] / n : (double)NAN;
+    f->data_queue_s = n > 0 ? sums[3] / n : (double)NAN;
+}
+
 static void take_times(gw_report_facts *f, const gw_history *h, int64_t after, gw_arena *a) {
     int64_t first = 0, n = 0;
     while (first < h->nsteps && h->steps[first].step <= after) first++;
@@ -67,6 +85,7 @@ static void take_times(gw_report_facts *f, const gw_history *h, int64_t after, g
     f->step_s = median(step, n);
     f->tokens_per_s = median(rate, n);
     f->data_wait_s = median(wait, n);
+    take_data_parts(f, h, first);
 }
 
 static const char *last_part(const char *path, gw_arena *a) {
@@ -293,6 +312,12 @@ json_t *gw_report_summary_json(const gw_report_facts *f) {
     set_real(measured, "step_s", f->step_s);
     set_real(measured, f->images ? "images_per_s" : "tokens_per_s", f->tokens_per_s);
     set_real(measured, "data_wait_s", f->data_wait_s);
+    if (!f->images) {
+        set_real(measured, "data_source_s", f->data_source_s);
+        set_real(measured, "data_decompress_s", f->data_decompress_s);
+        set_real(measured, "data_decode_s", f->data_decode_s);
+        set_real(measured, "data_queue_s", f->data_queue_s);
+    }
     set_real(measured, "mfu", f->mfu);
     set_real(measured, "seconds", f->seconds);
     set_copies(planned, &f->planned_copies);

@@ -50,6 +50,8 @@ typedef struct gw_report_facts {
     double least_step_s; /* planned_flops / peak_flops: no step can be shorter */
     double step_s, tokens_per_s, mfu,
         data_wait_s; /* medians of this process's steps; NaN without */
+    /* Means of what the wait for data was for, of the same steps; NaN of images. */
+    double data_source_s, data_decompress_s, data_decode_s, data_queue_s;
     double peak_flops;
     const char *peak_source; /* the arithmetic */
 

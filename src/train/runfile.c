@@ -20,6 +20,7 @@
 
 #include "base/io.h"           /* gw_file_read */
 #include "base/panic.h"        /* gw_panic */
+#include "file/store.h"        /* gw_store_is_url */
 #include "model/model.h"       /* gw_family_parse, gw_model_preset */
 #include "train/runfile_key.h" /* gw_rf_keys */
 
@@ -83,6 +84,11 @@ gw_status gw_runfile_require(const gw_runfile *rf, const char *key, const char *
 gw_status gw_runfile_check_prefix(const gw_runfile *rf, const char *key, const char *prefix,
                                   gw_diags *dg) {
     static const char *const endings[] = {".bin", ".idx"};
+    if (gw_store_is_url(prefix) || gw_str_ends(prefix, "/index.json")) return GW_OK;
+    gw_arena mem = {0};
+    bool mds = gw_path_is_dir(prefix) && gw_path_exists(gw_path_join(&mem, prefix, "index.json"));
+    gw_arena_release(&mem);
+    if (mds) return GW_OK;
     bool whole = gw_str_ends(prefix, endings[0]) || gw_str_ends(prefix, endings[1]);
     int n = (int)strlen(prefix) - (whole ? 4 : 0);
     gw_status st = GW_OK;
@@ -92,7 +98,10 @@ gw_status gw_runfile_check_prefix(const gw_runfile *rf, const char *key, const c
         if (!gw_path_exists(gw_str_c(&path))) {
             gw_diag *g = gw_runfile_error(rf, dg, key, "file-open", "%s: there is no '%s'", key,
                                           gw_str_c(&path));
-            gw_diag_hint(dg, g, "%s is the prefix of two files, PREFIX.bin and PREFIX.idx", key);
+            gw_diag_hint(dg, g,
+                         "%s is the prefix of two files, PREFIX.bin and PREFIX.idx, or a directory "
+                         "of MDS shards with an index.json",
+                         key);
             st = GW_ERR_CONFIG;
         }
         gw_str_release(&path);

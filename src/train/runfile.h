@@ -111,6 +111,34 @@ typedef struct gw_rf_pair {
     double a, b;
 } gw_rf_pair;
 
+/* The sources of training data, and stages that change their weights (runfile_mixture.c). */
+typedef struct gw_rf_mixture_item {
+    const char *path;
+    double weight;
+    int64_t epochs; /* 0: as many as it takes */
+} gw_rf_mixture_item;
+typedef struct gw_rf_mixture {
+    const gw_rf_mixture_item *items;
+    int64_t count; /* 0: not given */
+} gw_rf_mixture;
+typedef struct gw_rf_stage {
+    int64_t tokens; /* 0: the last one, to the end */
+    const double *weights;
+    int64_t nweights;
+} gw_rf_stage;
+typedef struct gw_rf_stages {
+    const gw_rf_stage *items;
+    int64_t count; /* 0: not given */
+} gw_rf_stages;
+typedef enum gw_rf_mix { GW_RF_MIX_EXACT, GW_RF_MIX_MEGATRON } gw_rf_mix;
+typedef enum gw_rf_packing { GW_RF_PACKING_CONTIGUOUS, GW_RF_PACKING_BEST_FIT } gw_rf_packing;
+typedef enum gw_rf_shuffle {
+    GW_RF_SHUFFLE_AUTO,
+    GW_RF_SHUFFLE_DOCUMENTS,
+    GW_RF_SHUFFLE_BLOCKS,
+    GW_RF_SHUFFLE_NONE
+} gw_rf_shuffle;
+
 /* model: exactly one of family, preset, path (`source` says which). With a family or a preset the
  * fields below hold the whole model: a preset's dimensions fill what was not given. With a path
  * none of the dimensions may be set, and their fields mean nothing. */
@@ -163,12 +191,23 @@ typedef struct gw_rf_model {
 } gw_rf_model;
 
 typedef struct gw_rf_data {
-    const char *train;     /* prefix (train.bin, train.idx; of images train/feed.h), or NULL */
-    const char *valid;     /* likewise */
+    gw_rf_mixture train;   /* a set or several (train/dataset.h); of images one prefix
+                              (train/feed.h) */
+    const char *valid;     /* one, or NULL */
     const char *tokenizer; /* a path, or "bytes"; NULL = model.path's own */
     bool pack;
     bool mask_first_label;
     int64_t prefetch_steps;
+    gw_rf_stages stages;
+    gw_rf_mix mix;
+    gw_rf_packing packing;
+    gw_rf_shuffle shuffle;
+    int64_t window;     /* blocks */
+    int64_t block;      /* tokens */
+    const char *column; /* or NULL */
+    bool verify;
+    const char *cache;   /* a folder, or NULL */
+    int64_t cache_bytes; /* 0: no limit */
 } gw_rf_data;
 
 typedef struct gw_rf_train {
@@ -263,6 +302,8 @@ typedef struct gw_rf_checkpoint {
     gw_rf_busy when_busy;
     int64_t buffer;     /* bytes of a rank; 0 = all that it writes */
     int64_t write_rate; /* bytes/s of a rank; 0 = no limit */
+    bool references, probe;
+    const char *dir; /* or NULL: the run directory */
 } gw_rf_checkpoint;
 
 typedef struct gw_runfile {
@@ -351,8 +392,9 @@ gw_diag *gw_runfile_error(const gw_runfile *rf, gw_diags *dg, const char *key, c
 GW_WARN_UNUSED gw_status gw_runfile_require(const gw_runfile *rf, const char *key,
                                             const char *command, gw_diags *dg);
 
-/* A prefix that names no PREFIX.bin and PREFIX.idx is a fault of the key: GW_ERR_CONFIG at its
- * place. A prefix may end in ".bin" or ".idx". */
+/* A path that is neither a URL, nor a directory with an index.json, nor the prefix of PREFIX.bin
+ * and PREFIX.idx is a fault of the key: GW_ERR_CONFIG at its place. A prefix may end in ".bin" or
+ * ".idx". */
 GW_WARN_UNUSED gw_status gw_runfile_check_prefix(const gw_runfile *rf, const char *key,
                                                  const char *prefix, gw_diags *dg);
 

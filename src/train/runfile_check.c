@@ -82,11 +82,12 @@ static bool is_searched(const gw_runfile *rf) {
 #define CUTS_TOKENS                                                                                \
     (rf->layout.tp > 1 &&                                                                          \
      (rf->layout.sequence_parallel || !rf->marks[gw_rf_key_find("layout.sequence_parallel")].set))
-#define PIPELINE   (rf->layout.pp > 1)
-#define SEARCHED   (rf->layout.pp > 1 && is_searched(rf))
-#define HYBRID     (rf->layout.cp > 1 && rf->layout.cp_mode == GW_RF_CP_HYBRID)
-#define HAS_STATES (rf->optimizer.name != GW_RF_SGD || rf->optimizer.momentum > 0)
-#define HAS_MASTER (MIXED && rf->precision.master == GW_RF_STORE_FLOAT32)
+#define SEVERAL_SOURCES (rf->data.train.count > 1)
+#define PIPELINE        (rf->layout.pp > 1)
+#define SEARCHED        (rf->layout.pp > 1 && is_searched(rf))
+#define HYBRID          (rf->layout.cp > 1 && rf->layout.cp_mode == GW_RF_CP_HYBRID)
+#define HAS_STATES      (rf->optimizer.name != GW_RF_SGD || rf->optimizer.momentum > 0)
+#define HAS_MASTER      (MIXED && rf->precision.master == GW_RF_STORE_FLOAT32)
 #define TO_DISK                                                                                    \
     (rf->offload.optimizer == GW_MEM_DISK || rf->offload.master == GW_MEM_DISK ||                  \
      rf->offload.parameters == GW_MEM_DISK)
@@ -708,6 +709,7 @@ void gw_rf_derive_and_check(gw_runfile *rf, gw_diags *dg) {
     check_schedule(rf, dg);
     check_recompute(rf, dg);
     check_precision(rf, dg);
+    gw_rf_check_data(rf, dg);
     gw_rf_check_layout(rf, dg);
 }
 

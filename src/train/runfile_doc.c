@@ -65,6 +65,22 @@ static void add_schema_type(const gw_rf_key *k, gw_str *out) {
         add_bounds(&k->check, out);
         gw_str_add(out, "}}]");
         return;
+    case GW_RF_T_MIXTURE:
+        gw_str_add(out, "\"anyOf\": [{\"type\": \"string\", \"minLength\": 1}, {\"type\": "
+                        "\"array\", \"minItems\": 1, \"items\": {\"anyOf\": [{\"type\": "
+                        "\"string\", \"minLength\": 1}, {\"type\": \"object\", "
+                        "\"additionalProperties\": false, \"required\": [\"path\"], "
+                        "\"properties\": {\"path\": {\"type\": \"string\", \"minLength\": 1}, "
+                        "\"weight\": {\"type\": \"number\", \"minimum\": 0}, \"epochs\": "
+                        "{\"type\": \"integer\", \"minimum\": 0}}}]}}]");
+        return;
+    case GW_RF_T_STAGES:
+        gw_str_add(out, "\"type\": \"array\", \"items\": {\"type\": \"object\", "
+                        "\"additionalProperties\": false, \"required\": [\"weights\"], "
+                        "\"properties\": {\"tokens\": {\"type\": \"number\", \"minimum\": 1}, "
+                        "\"weights\": {\"type\": \"array\", \"items\": {\"type\": \"number\", "
+                        "\"minimum\": 0}}}}");
+        return;
     case GW_RF_T_MAP:
         gw_str_add(out, "\"type\": \"object\", \"additionalProperties\": {\"type\": \"string\"}");
         return;

@@ -84,6 +84,15 @@ static const gw_rf_name gw_rf_cp_mode_names[] = {{"ring", GW_RF_CP_RING},
                                                  {NULL, 0}};
 static const gw_rf_name gw_rf_norm_names[] = {
     {"exact", GW_RF_NORM_EXACT}, {"deferred", GW_RF_NORM_DEFERRED}, {NULL, 0}};
+static const gw_rf_name gw_rf_mix_names[] = {
+    {"exact", GW_RF_MIX_EXACT}, {"megatron", GW_RF_MIX_MEGATRON}, {NULL, 0}};
+static const gw_rf_name gw_rf_packing_names[] = {
+    {"contiguous", GW_RF_PACKING_CONTIGUOUS}, {"best_fit", GW_RF_PACKING_BEST_FIT}, {NULL, 0}};
+static const gw_rf_name gw_rf_shuffle_names[] = {{"auto", GW_RF_SHUFFLE_AUTO},
+                                                 {"documents", GW_RF_SHUFFLE_DOCUMENTS},
+                                                 {"blocks", GW_RF_SHUFFLE_BLOCKS},
+                                                 {"none", GW_RF_SHUFFLE_NONE},
+                                                 {NULL, 0}};
 static const gw_rf_name gw_rf_mem_names[] = {
     {"device", GW_MEM_DEVICE}, {"host", GW_MEM_HOST}, {"disk", GW_MEM_DISK}, {NULL, 0}};
 static const gw_rf_name gw_rf_weight_wire_names[] = {
@@ -135,16 +144,18 @@ const int gw_rf_nkeys = (int)GW_COUNT(gw_rf_keys);
 const int gw_rf_ngroups = (int)GW_COUNT(gw_rf_groups);
 
 /* The field's C type is the one that TYPE says. */
-#define IS_BOOL(x)   _Generic((x), bool : 1, default : 0)
-#define IS_INT(x)    _Generic((x), int64_t : 1, default : 0)
-#define IS_BYTES(x)  IS_INT(x)
-#define IS_REAL(x)   _Generic((x), double : 1, default : 0)
-#define IS_TEXT(x)   _Generic((x), const char * : 1, default : 0)
-#define IS_LIST(x)   _Generic((x), gw_rf_strings : 1, default : 0)
-#define IS_PAIR(x)   _Generic((x), gw_rf_pair : 1, default : 0)
-#define IS_MAP(x)    _Generic((x), gw_rf_map : 1, default : 0)
-#define IS_COUNTS(x) _Generic((x), gw_rf_counts : 1, default : 0)
-#define IS_ENUM(x)   (sizeof(x) == sizeof(int) && !IS_BOOL(x))
+#define IS_BOOL(x)    _Generic((x), bool : 1, default : 0)
+#define IS_INT(x)     _Generic((x), int64_t : 1, default : 0)
+#define IS_BYTES(x)   IS_INT(x)
+#define IS_REAL(x)    _Generic((x), double : 1, default : 0)
+#define IS_TEXT(x)    _Generic((x), const char * : 1, default : 0)
+#define IS_LIST(x)    _Generic((x), gw_rf_strings : 1, default : 0)
+#define IS_PAIR(x)    _Generic((x), gw_rf_pair : 1, default : 0)
+#define IS_MAP(x)     _Generic((x), gw_rf_map : 1, default : 0)
+#define IS_COUNTS(x)  _Generic((x), gw_rf_counts : 1, default : 0)
+#define IS_MIXTURE(x) _Generic((x), gw_rf_mixture : 1, default : 0)
+#define IS_STAGES(x)  _Generic((x), gw_rf_stages : 1, default : 0)
+#define IS_ENUM(x)    (sizeof(x) == sizeof(int) && !IS_BOOL(x))
 #define GW_GROUP(path, meaning)
 #define GW_KEY(field, TYPE, fallback, check, unit, when, only, meaning)                            \
     _Static_assert(IS_##TYPE(((gw_runfile *)0)->field), "type of " #field);

@@ -13,15 +13,17 @@
 
 typedef enum gw_rf_type {
     GW_RF_T_BOOL,
-    GW_RF_T_INT,    /* int64_t */
-    GW_RF_T_REAL,   /* double */
-    GW_RF_T_TEXT,   /* const char *, NULL when not given */
-    GW_RF_T_ENUM,   /* a C enum, written as a name */
-    GW_RF_T_BYTES,  /* int64_t; "64MB" or a number */
-    GW_RF_T_LIST,   /* gw_rf_strings */
-    GW_RF_T_PAIR,   /* gw_rf_pair */
-    GW_RF_T_MAP,    /* gw_rf_map */
-    GW_RF_T_COUNTS, /* gw_rf_counts: the word, or a list of integers */
+    GW_RF_T_INT,     /* int64_t */
+    GW_RF_T_REAL,    /* double */
+    GW_RF_T_TEXT,    /* const char *, NULL when not given */
+    GW_RF_T_ENUM,    /* a C enum, written as a name */
+    GW_RF_T_BYTES,   /* int64_t; "64MB" or a number */
+    GW_RF_T_LIST,    /* gw_rf_strings */
+    GW_RF_T_PAIR,    /* gw_rf_pair */
+    GW_RF_T_MAP,     /* gw_rf_map */
+    GW_RF_T_COUNTS,  /* gw_rf_counts: the word, or a list of integers */
+    GW_RF_T_MIXTURE, /* gw_rf_mixture: a text, or a list of {path, weight, epochs} */
+    GW_RF_T_STAGES,  /* gw_rf_stages: a list of {tokens, weights} */
 } gw_rf_type;
 
 /* A value of an enumerated key. Several names may have one value: the first is printed. */
@@ -93,6 +95,18 @@ void gw_rf_check_pipeline(gw_runfile *rf, gw_diags *dg);
 void gw_rf_check_stages(const gw_runfile *rf, int64_t layers, gw_diags *dg);
 /* What of the layout the run file alone can tell, the model included where that is given by it. */
 void gw_rf_check_layout(gw_runfile *rf, gw_diags *dg);
+
+/* Mixtures: that stages fit the sources, and what else of the data keys must agree
+ * (runfile_mixture.c). */
+void gw_rf_check_data(const gw_runfile *rf, gw_diags *dg);
+bool gw_rf_store_mixture(gw_runfile *rf, const gw_rf_key *k, const gw_yaml_node *n, gw_where w,
+                         gw_rf_mixture *field, gw_diags *dg);
+bool gw_rf_store_stages(gw_runfile *rf, const gw_rf_key *k, const gw_yaml_node *n, gw_where w,
+                        gw_rf_stages *field, gw_diags *dg);
+void gw_rf_add_mixture(gw_str *out, const gw_rf_mixture *m, bool json);
+void gw_rf_add_stages(gw_str *out, const gw_rf_stages *s);
+/* A text as YAML (plain where that is safe) or JSON. */
+void gw_rf_add_text(gw_str *out, const char *s, bool json);
 
 /* Stores a YAML value in the key's field, or complains at w. */
 bool gw_rf_store_value(gw_runfile *rf, const gw_rf_key *k, const gw_yaml_node *n, gw_where w,

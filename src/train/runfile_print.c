@@ -21,6 +21,8 @@ static bool has_value(const gw_runfile *rf, int key) {
         memcpy(&text, gw_rf_field_const(rf, k), sizeof text);
         return text != NULL;
     }
+    if (k->type == GW_RF_T_MIXTURE) return rf->data.train.count > 0;
+    if (k->type == GW_RF_T_STAGES) return rf->data.stages.count > 0;
     bool own = rf->model.source == GW_RF_PATH && gw_str_starts(k->path, "model.moe.");
     if (own || gw_str_eq(k->path, "model.family")) return rf->marks[key].set;
     return true;

@@ -37,6 +37,10 @@ static const char *type_noun(gw_rf_type t) {
     case GW_RF_T_PAIR: return "two numbers such as [0.9, 0.95]";
     case GW_RF_T_MAP: return "a map of names to texts such as {a: b}";
     case GW_RF_T_COUNTS: return "a list of integers such as [3, 4, 4, 3]";
+    case GW_RF_T_MIXTURE:
+        return "text, or a list such as [{path: a, weight: 0.7}, {path: b, weight: 0.3}]";
+    case GW_RF_T_STAGES:
+        return "a list such as [{tokens: 2e9, weights: [0.7, 0.3]}, {weights: [0.5, 0.5]}]";
     }
     return "";
 }
@@ -359,6 +363,8 @@ bool gw_rf_store_value(gw_runfile *rf, const gw_rf_key *k, const gw_yaml_node *n
     case GW_RF_T_PAIR: return store_pair(&c, field);
     case GW_RF_T_MAP: return store_map(&c, field);
     case GW_RF_T_COUNTS: return store_counts(&c, field);
+    case GW_RF_T_MIXTURE: return gw_rf_store_mixture(rf, k, n, w, field, dg);
+    case GW_RF_T_STAGES: return gw_rf_store_stages(rf, k, n, w, field, dg);
     }
     return false;
 }
@@ -399,7 +405,7 @@ static bool plain_is_safe(const char *s) {
     return all_in(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-");
 }
 
-static void add_text(gw_str *out, const char *s, bool json) {
+void gw_rf_add_text(gw_str *out, const char *s, bool json) {
     if (!json && plain_is_safe(s))
         gw_str_add(out, s);
     else
@@ -418,7 +424,7 @@ static void add_list(gw_str *out, const gw_rf_strings *l, bool json) {
     gw_str_add_char(out, '[');
     for (int64_t i = 0; i < l->count; i++) {
         if (i) gw_str_add(out, ", ");
-        add_text(out, l->items[i], json);
+        gw_rf_add_text(out, l->items[i], json);
     }
     gw_str_add_char(out, ']');
 }
@@ -439,7 +445,7 @@ static void add_map(gw_str *out, const gw_rf_map *m, bool json) {
         if (i) gw_str_add(out, ", ");
         gw_rf_add_json_string(out, m->items[i].name);
         gw_str_add(out, ": ");
-        add_text(out, m->items[i].value, json);
+        gw_rf_add_text(out, m->items[i].value, json);
     }
     gw_str_add_char(out, '}');
 }
@@ -473,15 +479,17 @@ static void add_value(const gw_runfile *rf, const gw_rf_key *k, bool json, gw_st
     case GW_RF_T_TEXT:
         memcpy(&text, f, sizeof text);
         if (text)
-            add_text(out, text, json);
+            gw_rf_add_text(out, text, json);
         else
             gw_str_add(out, json ? "null" : "");
         return;
-    case GW_RF_T_ENUM: add_text(out, gw_runfile_word(rf, k->path), json); return;
+    case GW_RF_T_ENUM: gw_rf_add_text(out, gw_runfile_word(rf, k->path), json); return;
     case GW_RF_T_LIST: add_list(out, f, json); return;
     case GW_RF_T_PAIR: add_pair(out, *(const gw_rf_pair *)f); return;
     case GW_RF_T_MAP: add_map(out, f, json); return;
     case GW_RF_T_COUNTS: add_counts(out, k, f, json); return;
+    case GW_RF_T_MIXTURE: gw_rf_add_mixture(out, f, json); return;
+    case GW_RF_T_STAGES: gw_rf_add_stages(out, f); return;
     }
 }
 

@@ -37,11 +37,19 @@
 #include "run/exec_comm.h"    /* gw_exec_traffic */
 #include "run/memory.h"       /* gw_memory_pss */
 #include "train/buffers.h"    /* gw_buffers_init */
+#include "train/dataset.h"    /* gw_dataset_open_train */
 #include "train/pipeline.h"   /* gw_pipeline_pace */
 #include "train/ranks.h"      /* gw_ranks_gather */
 #include "train/weights.h"    /* gw_weights_init */
 
-enum { OPENING_LIMIT_S = 1800, SAVING_LIMIT_S = 1800 };
+enum { OPENING_LIMIT_S = 1800 };
+
+/* Does a step give a leaf another value? */
+static bool is_updated(const gw_graph *g, gw_vid v) {
+    for (int64_t i = 0; i < g->states.count; i++)
+        if (g->states.items[i].start == v) return true;
+    return false;
+}
 
 /* A parameter or state, as a checkpoint sees it from this rank. */
 static gw_ckpt_tensor tensor_of(const gw_session *s, const gw_ranks_entry *e) {
@@ -54,7 +62,8 @@ static gw_ckpt_tensor tensor_of(const gw_session *s, const gw_ranks_entry *e) {
                         .rank = gw_exec_rank(s->x),
                         .data = here ? gw_exec_tensor(s->x, e->value).data : NULL,
                         .home = e->home,
-                        .away = !here};
+                        .away = !here,
+                        .frozen = here && !is_updated(gw_exec_graph(s->x), e->value)};
     for (int i = 0; i < c.ndim; i++) c.dims[i] = e->type.dims[i].size;
     c.box = gw_box_whole(c.ndim, c.dims);
     GW_ASSERT(!here || c.data || gw_exec_tensor(s->x, e->value).elems == 0);
@@ -97,16 +106,6 @@ static gw_status initial_weights(gw_session *s, gw_diags *dg) {
     return GW_OK;
 }
 
-static gw_tokens_options data_options(const gw_session *s) {
-    const gw_runfile *rf = s->rf;
-    gw_tokens_options o = gw_tokens_options_default(rf->train.seq_len, (uint64_t)rf->train.seed);
-    o.pack = rf->data.pack;
-    o.mask_first = rf->data.mask_first_label;
-    o.pad_token = -1; /* no embedding has it, no expert takes it */
-    o.vocab_size = (int32_t)s->setup.model.vocab;
-    return o;
-}
-
 static gw_loader_options loader_options(const gw_session *s) {
     const gw_runfile *rf = s->rf;
     const gw_mesh *mesh = &gw_exec_graph(s->x)->mesh;
@@ -119,41 +118,37 @@ static gw_loader_options loader_options(const gw_session *s) {
 }
 
 static gw_status open_data(gw_session *s, gw_diags *dg) {
-    gw_tokens_options o = data_options(s);
     if (s->dataless) return GW_OK;
     GW_TRY(gw_runfile_require(s->rf, "data.train", "train", dg));
     if (gw_session_has_images(s)) return gw_session_open_images(s, dg);
-    GW_TRY(gw_runfile_check_prefix(s->rf, "data.train", s->rf->data.train, dg));
-    GW_TRY(gw_tokens_open(s->rf->data.train, &o, &s->data, dg));
+    GW_TRY(gw_dataset_open_train(s->rf, s->setup.model.vocab, &s->data, dg));
     gw_hash128_hex(s->data_hash, gw_tokens_hash(s->data));
     if (!s->rf->data.valid) return GW_OK;
-    o.shuffle = false;
-    GW_TRY(gw_runfile_check_prefix(s->rf, "data.valid", s->rf->data.valid, dg));
-    GW_TRY(gw_tokens_open(s->rf->data.valid, &o, &s->valid.data, dg));
+    GW_TRY(gw_dataset_open_valid(s->rf, s->setup.model.vocab, &s->valid.data, dg));
     gw_hash128_hex(s->valid_hash, gw_tokens_hash(s->valid.data));
     return GW_OK;
 }
 
 /* A checkpoint holds the run file as JSON text: what is not UTF-8 in it would be found out only at
  * the first save. */
+static gw_status check_one_text(const gw_runfile *rf, const char *key, const char *value,
+                                gw_diags *dg) {
+    json_t *text = value ? json_string(value) : json_null();
+    json_decref(text);
+    if (text) return GW_OK;
+    gw_diag *g = gw_runfile_error(rf, dg, key, "checkpoint-text",
+                                  "%s is not UTF-8 text: a checkpoint could not be saved", key);
+    gw_diag_hint(dg, g, "name the file otherwise, or reach it through a link");
+    return GW_ERR_CONFIG;
+}
+
 static gw_status check_text(const gw_runfile *rf, gw_diags *dg) {
-    const struct {
-        const char *key, *text;
-    } texts[] = {{"model.path", rf->model.path},
-                 {"data.train", rf->data.train},
-                 {"data.valid", rf->data.valid},
-                 {"data.tokenizer", rf->data.tokenizer}};
-    for (size_t i = 0; i < GW_COUNT(texts); i++) {
-        json_t *text = texts[i].text ? json_string(texts[i].text) : json_null();
-        json_decref(text);
-        if (text) continue;
-        gw_diag *g =
-            gw_runfile_error(rf, dg, texts[i].key, "checkpoint-text",
-                             "%s is not UTF-8 text: a checkpoint could not be saved", texts[i].key);
-        gw_diag_hint(dg, g, "name the file otherwise, or reach it through a link");
-        return GW_ERR_CONFIG;
-    }
-    return GW_OK;
+    GW_TRY(check_one_text(rf, "model.path", rf->model.path, dg));
+    for (int64_t i = 0; i < rf->data.train.count; i++)
+        GW_TRY(check_one_text(rf, "data.train", rf->data.train.items[i].path, dg));
+    GW_TRY(check_one_text(rf, "data.valid", rf->data.valid, dg));
+    GW_TRY(check_one_text(rf, "data.cache", rf->data.cache, dg));
+    return check_one_text(rf, "data.tokenizer", rf->data.tokenizer, dg);
 }
 
 /* ---- validation ---- */
@@ -302,6 +297,13 @@ static gw_status open_training_program(gw_session *s, gw_diags *dg) {
     return agree(s, st, "making the executor", dg);
 }
 
+/* Of the ranks that are given the same samples one counts what it was fed. */
+static bool counts_samples(const gw_session *s) {
+    const gw_mesh *mesh = &gw_exec_graph(s->x)->mesh;
+    uint32_t samples = gw_mesh_group(mesh, "dp") | gw_mesh_group(mesh, "dp_replicate");
+    return gw_ranks_counts(mesh, samples, gw_exec_rank(s->x));
+}
+
 static gw_status take_up(gw_session *s, const char *run_dir, gw_diags *dg) {
     bool found = false;
     if (run_dir) GW_TRY(gw_session_resume(s, run_dir, &found, dg));
@@ -309,6 +311,7 @@ static gw_status take_up(gw_session *s, const char *run_dir, gw_diags *dg) {
     if (gw_session_has_images(s) || s->dataless) return GW_OK;
     gw_loader_options o = loader_options(s);
     gw_slices_init(&s->slices, s->x, o.micro_batch, s->rf->train.seq_len, &s->mem);
+    s->counts_fed = counts_samples(s);
     return gw_loader_open(s->data, &o, &s->loader, dg);
 }
 
@@ -333,12 +336,19 @@ static gw_status open_training(gw_session *s, const char *run_dir, gw_diags *dg)
     GW_TRY(agree(s, st, "taking up the run", dg));
     s->times = gw_optimes_new(s->x, s->rf->train.accumulate);
     st = open_valid(s, dg);
-    return agree(s, st, "opening validation", dg);
+    GW_TRY(agree(s, st, "opening validation", dg));
+    return gw_session_probe_open(s, dg);
 }
 
 gw_status gw_session_open(gw_session *s, gw_runfile *rf, const char *run_dir, gw_comm *comm,
                           gw_diags *dg) {
+    return gw_session_open_or_begin(s, rf, run_dir, false, comm, dg);
+}
+
+gw_status gw_session_open_or_begin(gw_session *s, gw_runfile *rf, const char *run_dir, bool fresh,
+                                   gw_comm *comm, gw_diags *dg) {
     begin(s, rf, comm);
+    s->fresh = fresh;
     GW_ASSERT(!comm || gw_runfile_ranks(rf) == gw_comm_size(comm));
     if (comm) gw_comm_busy(comm, "opening the run", OPENING_LIMIT_S);
     gw_status st = open_training(s, run_dir, dg);
@@ -416,6 +426,8 @@ gw_status gw_session_open_params(gw_session *s, gw_runfile *rf, const char *run_
 void gw_session_close(gw_session *s) {
     gw_session_stay_behind(s);
     gw_checkpoint_drop(s->saving);
+    gw_ckpt_keep_free(s->keep);
+    gw_session_probe_close(s);
     gw_loader_close(s->loader);
     gw_exec_free(s->valid.x);
     gw_feed_close(&s->valid.feed);
@@ -429,7 +441,7 @@ void gw_session_close(gw_session *s) {
     memset(s, 0, sizeof *s);
 }
 
-/* ---- saving ---- */
+/* ---- the state as a whole ---- */
 
 typedef struct gatherer {
     const gw_session *s;
@@ -460,82 +472,6 @@ static gw_status gather_whole(gatherer *a, int i, const void **elements) {
     }
     *elements = a->staging;
     return gw_session_whole(a->s, i, a->staging, NULL);
-}
-
-static void take_meta(const gw_session *s, const char *tokenizer, const char *config, gw_arena *mem,
-                      gw_ckpt_meta *m) {
-    *m = (gw_ckpt_meta){.step = s->step,
-                        .batch = s->batch,
-                        .next_sample = s->next_sample,
-                        .tokens = s->tokens,
-                        .loss_scale = s->scaler.scale,
-                        .good_steps = s->scaler.good_steps,
-                        .bad_steps = s->scaler.bad_steps,
-                        .seed = s->rf->train.seed,
-                        .tokenizer = tokenizer,
-                        .data = s->data_hash,
-                        .valid = s->valid_hash,
-                        .model = gw_session_model_words(s, mem),
-                        .threads = s->setup.machine.threads,
-                        .isa = gw_isa_name(s->setup.machine.isa),
-                        .config = config};
-}
-
-static gw_status commit(gw_session *s, gw_diags *dg) {
-    gw_ckpt_stats stats;
-    gw_ckpt_save *done = s->saving;
-    int64_t step = gw_checkpoint_step(done);
-    s->saving = NULL;
-    GW_TRY(gw_checkpoint_end(done, &stats, dg));
-    s->saved = step;
-    gw_log_debug("saved the checkpoint of step %" PRId64 ": it held up the run for %.3f s, was "
-                 "written in %.3f s and committed in %.3f s",
-                 step, stats.begin_s, stats.write_s, stats.commit_s);
-    if (gw_ranks_me(s->comm) != 0) return GW_OK;
-    return gw_checkpoint_prune(s->save_dir, s->rf->checkpoint.keep_last,
-                               s->rf->checkpoint.keep_every, -1, dg);
-}
-
-gw_status gw_session_save_poll(gw_session *s, bool wait, gw_diags *dg) {
-    if (!s->saving) return GW_OK;
-    if (!wait) {
-        int64_t unfinished = !gw_checkpoint_poll(s->saving);
-        if (s->comm)
-            GW_TRY(gw_comm_max_i64(s->comm, &unfinished, 1, "is the checkpoint written?", dg));
-        if (unfinished) return GW_OK;
-    }
-    if (s->comm) gw_comm_busy(s->comm, "saving a checkpoint", SAVING_LIMIT_S);
-    gw_status st = commit(s, dg);
-    if (s->comm && st == GW_OK) gw_comm_busy(s->comm, NULL, 0);
-    return st;
-}
-
-gw_status gw_session_save_begin(gw_session *s, const char *run_dir, gw_diags *dg) {
-    gw_arena mem = {0};
-    gw_str config = {0};
-    char tokenizer[33] = "";
-    gw_ckpt_meta m;
-    gw_ckpt_options o = {.run_dir = run_dir,
-                         .comm = s->comm,
-                         /* A run that waits anyway needs no room for all of it. */
-                         .buffer_bytes = s->rf->checkpoint.async ? s->rf->checkpoint.buffer : 1,
-                         .bytes_per_s = s->rf->checkpoint.write_rate};
-    GW_TRY(gw_session_save_poll(s, true, dg));
-    if (s->setup.tokenizer) gw_hash128_hex(tokenizer, gw_tokenizer_hash(s->setup.tokenizer));
-    gw_runfile_yaml(s->rf, false, &config);
-    take_meta(s, tokenizer, gw_str_c(&config), &mem, &m);
-    snprintf(s->save_dir, sizeof s->save_dir, "%s", run_dir);
-    if (s->comm) gw_comm_busy(s->comm, "saving a checkpoint", SAVING_LIMIT_S);
-    gw_status st = gw_checkpoint_begin(&s->saving, &o, &m, s->tensors, s->ntensors, dg);
-    if (s->comm && st == GW_OK) gw_comm_busy(s->comm, NULL, 0);
-    gw_str_release(&config);
-    gw_arena_release(&mem);
-    return st;
-}
-
-gw_status gw_session_save(gw_session *s, const char *run_dir, gw_diags *dg) {
-    GW_TRY(gw_session_save_begin(s, run_dir, dg));
-    return gw_session_save_poll(s, true, dg);
 }
 
 static int by_name(const void *a, const void *b, void *tensors) {

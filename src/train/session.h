@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "data/ledger.h"   /* gw_digest */
 #include "data/loader.h"   /* gw_loader */
 #include "data/tokens.h"   /* gw_tokens */
 #include "run/exec.h"      /* gw_exec, gw_comm */
@@ -58,6 +59,8 @@ typedef struct gw_session {
     char valid_hash[33];      /* likewise of data.valid */
     gw_loader *loader;
     gw_slices slices; /* of what it loads, this rank's part */
+    bool counts_fed;  /* its rows are in the digest of a step: other ranks are fed the same */
+    gw_digest fed;    /* of the rows that the present step's program has taken here */
     gw_session_valid valid;
     gw_lr lr;
     gw_scaler scaler;
@@ -68,12 +71,20 @@ typedef struct gw_session {
     int64_t next_sample;                    /* at which the next batch begins */
     int64_t tokens;                         /* trained on */
     int64_t resumed;                        /* step of the checkpoint it began from; -1: none */
-    int64_t saved;         /* step of the newest checkpoint, read or committed; -1: none */
-    gw_ckpt_save *saving;  /* one that is being written; NULL: none */
-    char save_dir[4096];   /* of which run */
-    int64_t program_bytes; /* Pss of the process before anything large was reserved */
-    bool wants_stop;       /* this rank was asked to stop: the next step does not begin */
-    bool dataless;         /* opened to be saved, not to be trained */
+    int64_t saved;        /* step of the newest checkpoint, read or committed; -1: none */
+    gw_ckpt_save *saving; /* one that is being written; NULL: none */
+    gw_ckpt_keep *keep;   /* between saves; NULL before the first */
+    char save_dir[4096];  /* where it goes: what gw_session_checkpoints says of the run */
+    bool fresh;           /* where no checkpoint is whole the run begins anew */
+    /* Digests (session_probe.c): of the checkpoint it began from, and what makes new ones. */
+    gw_ckpt_probe resumed_probe;
+    bool spread_statistics; /* running statistics are not those that were saved */
+    const char *resumed_path;
+    struct gw_session_probe *probe; /* NULL: none is asked for, or there is no room for it */
+    double probe_s;                 /* that the latest took */
+    int64_t program_bytes;          /* Pss of the process before anything large was reserved */
+    bool wants_stop;                /* this rank was asked to stop: the next step does not begin */
+    bool dataless;                  /* opened to be saved, not to be trained */
 
     /* What this rank's steps have sent, and how often; counted by the transport. */
     gw_coll_traffic sent[GW_COLL_KIND_COUNT];
@@ -102,6 +113,11 @@ typedef struct gw_session_rank {
  * reserved here. */
 GW_WARN_UNUSED gw_status gw_session_open(gw_session *s, gw_runfile *rf, const char *run_dir,
                                          gw_comm *comm, gw_diags *dg);
+/* The same; with `fresh` it begins anew, and says so, also where there are checkpoints and none of
+ * them is whole. */
+GW_WARN_UNUSED gw_status gw_session_open_or_begin(gw_session *s, gw_runfile *rf,
+                                                  const char *run_dir, bool fresh, gw_comm *comm,
+                                                  gw_diags *dg);
 /* Opens the parameters alone, in the dtype in which the optimizer keeps them: from the newest whole
  * checkpoint of run_dir (an error when it has none), or with NULL from model.path's weights or the
  * seed. s->x holds them: for gw_exec_opts.params_from and gw_weights_export. */
@@ -122,6 +138,11 @@ typedef struct gw_session_step_result {
     double lr, norm, loss_scale;
     int64_t labels, tokens; /* of this step */
     double step_s, data_wait_s;
+    double data_parts_s[GW_LOAD_CAUSES]; /* what the wait was for; zeros of images */
+    /* The batch that it used: its number, samples [first, next), and the digest of the rows that
+     * all ranks were fed (data/ledger.h; {0} of images). */
+    int64_t batch, first_sample, next_sample, quarantined;
+    gw_digest digest;
     /* This rank's time in collectives; the part during which it did nothing else; the part of that
      * in which it waited for others. */
     double comm_s, comm_exposed_s, comm_wait_s;
@@ -194,6 +215,14 @@ int64_t gw_session_arena_bytes(const gw_session *s);
  * there is none at all. */
 GW_WARN_UNUSED gw_status gw_session_resume(gw_session *s, const char *run_dir, bool *found,
                                            gw_diags *dg);
+/* ---- digests of the state (session_probe.c) ---- */
+/* Makes what takes them, in the training temporaries, and compares those of the checkpoint that the
+ * run began from: GW_ERR_FORMAT, what differs being named, when the state is not the one that was
+ * saved. All ranks call each of these. */
+GW_WARN_UNUSED gw_status gw_session_probe_open(gw_session *s, gw_diags *dg);
+/* Of the state as it is; p->taken false where the run file asks for none. */
+GW_WARN_UNUSED gw_status gw_session_probe_take(gw_session *s, gw_ckpt_probe *p, gw_diags *dg);
+void gw_session_probe_close(gw_session *s);
 /* ---- images (session_images.c) ---- */
 /* Does the run train a net for images? */
 bool gw_session_has_images(const gw_session *s);
@@ -211,11 +240,17 @@ GW_WARN_UNUSED gw_status gw_session_judge_images(gw_session *s, gw_session_valid
 /* What its batch norms see, and what that means here; once, on rank 0. */
 void gw_session_announce_norms(const gw_session *s);
 /* ---- the run directory (session_dir.c) ---- */
-/* Holds `dir`, which exists, for this process: GW_ERR_USAGE when another one does, which is named.
- * *lock is to be given to gw_run_unlock (-1 on an error: nothing to do); the end of the process
- * releases it too. */
+/* Holds `dir`, which exists, for this process: GW_ERR_USAGE when another one does, which is named;
+ * on another host too, where its latest gw_run_beat is not long ago. *lock is to be given to
+ * gw_run_unlock (-1 on an error: nothing to do); the end of the process releases it too. */
 GW_WARN_UNUSED gw_status gw_run_lock(const char *dir, int *lock, gw_diags *dg);
 void gw_run_unlock(const char *dir, int lock);
+/* Says that the holder lives, at most once in some seconds; *last_ns is its memory, 0 at first. */
+void gw_run_beat(int lock, int64_t *last_ns);
+/* Where checkpoints of a run are, as RUN_DIR of ckpt/checkpoint.h: checkpoint.dir, or run_dir. */
+const char *gw_session_checkpoints(const gw_runfile *rf, const char *run_dir);
+/* The same of a run directory whose run file is not at hand: as its config.yaml says. In `a`. */
+const char *gw_session_checkpoints_of(const char *run_dir, gw_arena *a);
 /* Removes temporary files of a run that was killed. For the holder of the lock. */
 void gw_run_clean(const char *dir);
 /* What a run directory keeps of what it began from, so that it can be read when that is gone: with

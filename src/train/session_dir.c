@@ -7,6 +7,11 @@
 // whoever gets the lock looks whether the file it holds is still the one of that name, and begins
 // again if not. A file system without locks gives a warning, and the run goes on without.
 //
+// Locks of a file system need not hold between hosts. So the file says who holds it (process, host,
+// since when), and the holder touches it every few seconds; one that finds it touched a moment ago,
+// by a process of another host, is refused. The moment is told by the clock of the file system,
+// which both have in common. A lock that nobody holds any more is taken over, and that is said.
+//
 // A run that began from a public model needs that model's configuration and tokenizer whenever it
 // is generated from, exported or continued. Both are small, and copied at the start:
 //
@@ -22,6 +27,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +35,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"    /* gw_clock_ns */
 #include "base/io.h"       /* gw_path_join */
 #include "base/log.h"      /* gw_log_warn */
 #include "base/str.h"      /* gw_str_eq */
@@ -36,12 +43,35 @@
 
 /* ---- the lock ---- */
 
-static gw_status in_use(const char *dir, int fd, gw_diags *dg) {
-    char owner[32] = "";
-    (void)!pread(fd, owner, sizeof owner - 1, 0);
-    owner[strspn(owner, "0123456789")] = 0;
+enum { BEAT_S = 10, STALE_S = 120 };
+
+/* Who holds a lock, as its file says: "PID HOST TIME". */
+typedef struct owner {
+    char process[32], host[96], since[40];
+} owner;
+
+static bool read_owner(int fd, owner *o) {
+    char text[256] = "";
+    *o = (owner){0};
+    (void)!pread(fd, text, sizeof text - 1, 0);
+    int n = sscanf(text, "%31s %95s %39s", o->process, o->host, o->since);
+    return n >= 1 && strspn(o->process, "0123456789") == strlen(o->process);
+}
+
+static void this_host(char out[96]) {
+    memset(out, 0, 96);
+    if (gethostname(out, 95) != 0 || !*out) snprintf(out, 96, "?");
+}
+
+static gw_status in_use(const char *dir, int fd, int64_t age_s, gw_diags *dg) {
+    owner o;
+    char beat[64] = "";
+    bool known = read_owner(fd, &o);
+    if (age_s >= 0) snprintf(beat, sizeof beat, ", seen %lld s ago", (long long)age_s);
     gw_diag *g = gw_diag_add(dg, GW_ERROR, GW_ERR_USAGE, "run-in-use", (gw_where){.file = dir},
-                             "the directory is in use by process %s", *owner ? owner : "(unknown)");
+                             "the directory is in use by process %s%s%s%s%s%s",
+                             known ? o.process : "(unknown)", *o.host ? " on " : "", o.host,
+                             *o.since ? " since " : "", o.since, beat);
     gw_diag_hint(dg, g, "wait for that run, stop it, or choose another directory with --out");
     return GW_ERR_USAGE;
 }
@@ -53,11 +83,52 @@ static bool is_at(int fd, const char *path) {
            a.st_dev == b.st_dev;
 }
 
+/* Seconds since the file was touched, by the clock of its file system; -1: that cannot be told. */
+static int64_t age_of(int fd, const char *path, gw_arena *mem) {
+    struct stat then, now;
+    char *look = NULL;
+    int other = gw_io_create_beside(mem, path, &look);
+    bool told = other >= 0 && fstat(fd, &then) == 0 && fstat(other, &now) == 0;
+    if (other >= 0) {
+        close(other);
+        unlink(look);
+    }
+    return told ? GW_MAX((int64_t)(now.st_mtime - then.st_mtime), INT64_C(0)) : -1;
+}
+
 static void write_owner(int fd) {
-    char text[32];
-    int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
+    char text[256], host[96], since[32];
+    this_host(host);
+    int n = snprintf(text, sizeof text, "%ld %s %s\n", (long)getpid(), host,
+                     gw_clock_iso(since, gw_clock_wall()));
     if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n)
         gw_log_debug("the lock does not name its owner: %s", strerror(errno));
+}
+
+/* fd is ours as far as this host's locks tell. What is in it is of a holder that ended without
+ * releasing it, or of one on another host whose lock does not reach here. */
+static gw_status take_over(int fd, const char *dir, const char *path, bool locks, gw_arena *mem,
+                           gw_diags *dg) {
+    owner o;
+    char host[96];
+    this_host(host);
+    if (!read_owner(fd, &o)) return GW_OK;
+    bool here = strcmp(o.host, host) == 0 || !*o.host;
+    int64_t age = age_of(fd, path, mem);
+    bool alive = here ? !locks && kill((pid_t)strtol(o.process, NULL, 10), 0) == 0
+                      : age >= 0 && age < STALE_S;
+    if (alive) return in_use(dir, fd, age, dg);
+    gw_log_info("%s: the lock of process %s%s%s is stale (it ended without releasing it) and taken "
+                "over",
+                dir, o.process, *o.host ? " on " : "", o.host);
+    return GW_OK;
+}
+
+void gw_run_beat(int lock, int64_t *last_ns) {
+    int64_t now = gw_clock_ns();
+    if (lock < 0 || (*last_ns != 0 && now - *last_ns < BEAT_S * INT64_C(1000000000))) return;
+    *last_ns = now;
+    (void)!futimens(lock, NULL); /* a sign that is missed is made up for by the next */
 }
 
 gw_status gw_run_lock(const char *dir, int *lock, gw_diags *dg) {
@@ -71,13 +142,15 @@ gw_status gw_run_lock(const char *dir, int *lock, gw_diags *dg) {
             st = GW_FAIL(dg, GW_ERR_IO, "file-create", "cannot create '%s': %s", path,
                          strerror(errno));
         } else if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
-            if (is_at(fd, path)) write_owner(*lock = fd);
+            if (is_at(fd, path)) st = take_over(fd, dir, path, true, &mem, dg);
+            if (st == GW_OK && is_at(fd, path)) write_owner(*lock = fd);
         } else if (errno == EWOULDBLOCK) {
-            st = in_use(dir, fd, dg);
+            st = in_use(dir, fd, -1, dg);
         } else {
             gw_log_warn("'%s' cannot be locked (%s): see that no other run writes there", dir,
                         strerror(errno));
-            *lock = fd;
+            st = take_over(fd, dir, path, false, &mem, dg);
+            if (st == GW_OK) write_owner(*lock = fd);
         }
         if (fd >= 0 && *lock < 0) {
             close(fd);
@@ -95,6 +168,23 @@ void gw_run_unlock(const char *dir, int lock) {
     if (is_at(lock, path)) unlink(path);
     close(lock);
     gw_arena_release(&mem);
+}
+
+const char *gw_session_checkpoints(const gw_runfile *rf, const char *run_dir) {
+    return rf->checkpoint.dir && *rf->checkpoint.dir ? rf->checkpoint.dir : run_dir;
+}
+
+const char *gw_session_checkpoints_of(const char *run_dir, gw_arena *a) {
+    gw_runfile rf;
+    gw_diags faults;
+    const char *config = gw_path_join(a, run_dir, "config.yaml"), *at = run_dir;
+    if (!gw_path_exists(config)) return run_dir;
+    gw_diags_init(&faults); /* whatever else is wrong with it is not asked here */
+    if (gw_runfile_load(&rf, config, NULL, 0, &faults) == GW_OK)
+        at = gw_arena_strdup(a, gw_session_checkpoints(&rf, run_dir));
+    gw_runfile_release(&rf);
+    gw_diags_release(&faults);
+    return at;
 }
 
 /* ---- leftovers ---- */

@@ -12,8 +12,8 @@
 // The model is compared by what it is, not by how the run file names it, so that a preset may
 // become dimensions and a directory may move. Data and tokenizer are compared by their hashes.
 //
-// Checkpoints are tried from the newest. A torn or damaged one is reported and passed over; one
-// that is whole but does not fit the run file ends the search, since an older one would not fit
+// Checkpoints are tried from the newest commit. A torn or damaged one is reported and passed over;
+// one that is whole but does not fit the run file ends the search, since an older one would not fit
 // either. So does one of another format version: going on from an older one would throw away what
 // another version of the program has trained. A folder that goes away while it is read was pruned
 // by a run that is going on: the list is then taken again.
@@ -41,6 +41,12 @@ static const struct {
     {"model.broadcast_buffers", ANOTHER_RUN},
     {"data.pack", ANOTHER_RUN},
     {"data.mask_first_label", ANOTHER_RUN},
+    {"data.packing", ANOTHER_RUN},
+    {"data.shuffle", ANOTHER_RUN},
+    {"data.window", ANOTHER_RUN},
+    {"data.block", ANOTHER_RUN},
+    {"data.mix", ANOTHER_RUN},
+    {"data.stages", ANOTHER_RUN},
     {"train.global_batch", ANOTHER_RUN},
     {"train.seq_len", ANOTHER_RUN},
     {"train.seed", ANOTHER_RUN},
@@ -408,6 +414,9 @@ static void take_counters(gw_session *s, const gw_ckpt_meta *m) {
     if (s->scaler.active && s->scaler.dynamic) s->scaler.scale = m->loss_scale;
     s->scaler.good_steps = m->good_steps;
     s->scaler.bad_steps = m->bad_steps;
+    s->resumed_probe = m->probe;
+    s->resumed_probe.bits = gw_arena_strdup(&s->mem, m->probe.bits);
+    s->resumed_probe.taken = m->probe.taken && !s->spread_statistics;
 }
 
 /* The first error with the file it is about. */
@@ -460,7 +469,7 @@ static int64_t rows_of(const gw_ckpt_tensor *t) {
     return gw_type_local_elems(t->type, t->mesh, t->rank) / t->dims[1];
 }
 
-static gw_status load_tensors(const gw_session *s, const gw_ckpt_manifest *m, gw_diags *dg) {
+static gw_status load_tensors(gw_session *s, const gw_ckpt_manifest *m, gw_diags *dg) {
     gw_arena mem = {0};
     int n = s->ntensors, taken = 0;
     gw_ckpt_tensor *t = gw_arena_dup(&mem, s->tensors, n * (int64_t)sizeof *t);
@@ -480,6 +489,7 @@ static gw_status load_tensors(const gw_session *s, const gw_ckpt_manifest *m, gw
         for (int64_t k = 0; k < rows; k++)
             memcpy((char *)to->data + k * row, t[i].data, (size_t)row);
     }
+    s->spread_statistics = taken > 0;
     if (st == GW_OK && taken > 0)
         gw_log_warn("each rank kept running statistics of its own, and there were more or fewer of "
                     "them: all begin from those of rank 0");
@@ -505,6 +515,7 @@ static gw_status try_one(gw_session *s, const gw_ckpt_found *f, bool *taken, gw_
                     f->path);
     } else if (st == GW_OK && read == GW_OK) {
         take_counters(s, &m->meta);
+        s->resumed_path = gw_arena_strdup(&s->mem, f->path);
         *taken = true;
     } else if (st == GW_OK && read == GW_ERR_UNSUPPORTED && !m) {
         st = refuse_version(f, &faults, dg);
@@ -525,6 +536,7 @@ static gw_status try_list(gw_session *s, const gw_ckpt_list *list, bool *found, 
     for (int i = 0; st == GW_OK && !*found && !*gone && i < list->n; i++) {
         const gw_ckpt_found *f = &list->items[i];
         bool torn = f->state == GW_CKPT_TORN;
+        if (f->state == GW_CKPT_HELD) continue;
         if (!torn) st = try_one(s, f, found, dg);
         if (st != GW_OK || *found) break;
         bool there = gw_path_exists(torn ? f->path : gw_path_join(mem, f->path, "manifest.json"));
@@ -573,17 +585,21 @@ gw_status gw_session_resume(gw_session *s, const char *run_dir, bool *found, gw_
     int damaged = 0;
     bool gone = true;
     gw_status st = GW_OK;
+    run_dir = gw_session_checkpoints(s->rf, run_dir);
     for (int round = 0; round < ROUNDS && st == GW_OK && gone; round++) {
         st = gw_checkpoint_list(run_dir, &mem, &list, dg);
         st = gw_exec_agree(s->comm, st, NULL, "listing checkpoints", dg);
         if (st == GW_OK) st = share_list(s, run_dir, &list, &mem, dg);
         if (st == GW_OK) st = try_list(s, &list, found, &gone, &damaged, &mem, dg);
     }
-    if (st == GW_OK && !*found && (damaged > 0 || gone)) {
+    if (st == GW_OK && !*found && (damaged > 0 || gone) && s->fresh) {
+        gw_log_warn("'%s' has no checkpoint that is whole: the run begins anew, as asked", run_dir);
+    } else if (st == GW_OK && !*found && (damaged > 0 || gone)) {
         st = GW_FAIL(dg, GW_ERR_FORMAT, "checkpoint-none",
                      "'%s' has no checkpoint that is whole (%d damaged)", run_dir, damaged);
         gw_diag_hint(dg, dg ? dg->last : NULL,
-                     "the warnings above say what is wrong with each; restore one from a copy");
+                     "the warnings above say what is wrong with each; restore one from a copy, or "
+                     "begin anew with --fresh");
     }
     gw_arena_release(&mem);
     return st;

@@ -66,9 +66,18 @@ typedef struct feeding {
     const gw_step_batch *b;
 } feeding;
 
+/* Rows as the program takes them now go into the step's digest. */
+static void add_fed(gw_session *s, const gw_micro_batch *m) {
+    int64_t n = s->rf->train.seq_len;
+    for (int64_t i = 0; i < s->rf->train.micro_batch; i++)
+        gw_digest_add(&s->fed,
+                      gw_digest_row(m->tokens + i * n, m->labels + i * n, m->docs + i * n, n));
+}
+
 static gw_status write_micro_batch(void *user, gw_exec *x, int64_t k, gw_diags *dg) {
     const feeding *f = user;
     if (gw_session_has_images(f->s)) return gw_session_write_images(f->s, x, f->b, k, dg);
+    if (f->s->counts_fed) add_fed(f->s, &f->b->micro[k]);
     gw_slices_write(&f->s->slices, x, &f->b->micro[k]);
     return GW_OK;
 }
@@ -88,18 +97,43 @@ static float read_scalar(const gw_exec *x, const char *name, float absent) {
 /* What a step has to tell, whole on every rank; of a pipeline, with what became of it. */
 typedef struct results {
     double loss, norm, ok, busy_ns, window_ns;
+    gw_digest digest;
 } results;
 
-static gw_status read_results(const gw_session *s, results *r, gw_diags *dg) {
+/* What ranks only add up: times of a pipeline, the digest of what they were fed, and the divisor of
+ * the loss, which must be the same on all. */
+enum { SUM_BUSY, SUM_WINDOW, SUM_LABELS, SUM_DIGEST, SUMS = SUM_DIGEST + GW_DIGEST_PARTS };
+
+/* A rank that counted other labels has read other data: one whose disk or network damages it. */
+static gw_status same_labels(const gw_session *s, const gw_step_batch *b, double sum,
+                             gw_diags *dg) {
+    double own = (double)b->step_labels * gw_ranks_count(s->comm);
+    if (sum == own) return GW_OK;
+    gw_diag *g =
+        gw_diag_add(dg, GW_ERROR, GW_ERR_IO, "data-differs", (gw_where){0},
+                    "rank %d counts %" PRId64 " labels in samples %" PRId64 " to %" PRId64
+                    ", others count other numbers: the ranks do not read the same data",
+                    gw_ranks_me(s->comm), b->step_labels, b->first_sample, b->next_sample - 1);
+    gw_diag_hint(dg, g, "look for damaged copies of the data on its host");
+    return GW_ERR_IO;
+}
+
+static gw_status read_results(const gw_session *s, const gw_step_batch *b, results *r,
+                              gw_diags *dg) {
     gw_optimes_span a = gw_optimes_latest(s->times);
     double own[3] = {(double)read_scalar(s->x, "loss", 0), (double)read_scalar(s->x, "norm", 0),
                      (double)read_scalar(s->x, "ok", 1)};
     const gw_ranks_entry *e[3] = {s->loss, s->norm, s->ok};
-    double spans[2] = {(double)a.busy_ns, (double)a.window_ns};
+    double sums[SUMS] = {(double)a.busy_ns, (double)a.window_ns, (double)b->step_labels};
+    gw_digest_parts(s->fed, sums + SUM_DIGEST);
     GW_TRY(
         gw_ranks_sum_results(s->comm, &s->table, e, s->table.stages > 1 ? 3 : 1, own, "loss", dg));
-    if (s->comm && s->table.stages > 1) GW_TRY(gw_comm_sum_f64(s->comm, spans, 2, "bubble", dg));
-    *r = (results){own[0], own[1], own[2], spans[0], spans[1]};
+    if (s->comm) {
+        GW_TRY(gw_comm_sum_f64(s->comm, sums, SUMS, "what was fed", dg));
+        GW_TRY(same_labels(s, b, sums[SUM_LABELS], dg));
+    }
+    *r = (results){own[0],         own[1],           own[2],
+                   sums[SUM_BUSY], sums[SUM_WINDOW], gw_digest_of_sums(sums + SUM_DIGEST)};
     return GW_OK;
 }
 
@@ -251,6 +285,7 @@ static gw_status run_loop(gw_session *s, const gw_step_batch *b, const gw_step_i
                           gw_diags *dg) {
     feeding f = {.s = s, .b = b};
     gw_exec_loop loop = {.feed = write_micro_batch, .ran = take_times, .user = &f};
+    s->fed = (gw_digest){0};
     gw_step_inputs_write(s->x, in);
     GW_TRY(gw_exec_run(s->x, GW_SEG_PRE, dg));
     gw_optimes_take(s->times, GW_SEG_PRE);
@@ -354,11 +389,20 @@ static gw_status finish_step(gw_session *s, const gw_step_batch *b, const result
 static gw_session_step_result result_of(const gw_session *s, const gw_step_batch *b,
                                         const gw_step_inputs *in, int64_t begun,
                                         int64_t have_data) {
-    return (gw_session_step_result){.lr = (double)in->lr,
-                                    .loss_scale = s->scaler.scale,
-                                    .labels = b->step_labels,
-                                    .tokens = b->step_tokens,
-                                    .data_wait_s = (double)(have_data - begun) * 1e-9};
+    gw_session_step_result r = {.lr = (double)in->lr,
+                                .loss_scale = s->scaler.scale,
+                                .labels = b->step_labels,
+                                .tokens = b->step_tokens,
+                                .data_wait_s = (double)(have_data - begun) * 1e-9,
+                                .batch = s->batch,
+                                .first_sample = b->first_sample,
+                                .next_sample = b->next_sample};
+    if (!s->loader) return r;
+    int64_t waits[GW_LOAD_CAUSES];
+    gw_loader_waits(s->loader, waits);
+    for (int i = 0; i < GW_LOAD_CAUSES; i++) r.data_parts_s[i] = (double)waits[i] * 1e-9;
+    r.quarantined = gw_tokens_quarantined(s->data);
+    return r;
 }
 
 static void take_results(gw_session_step_result *r, double loss, double norm, double busy_ns,
@@ -389,8 +433,9 @@ static gw_status whole_step(gw_session *s, gw_session_step_result *r, gw_diags *
     GW_TRY(run_program(s, b, &in, dg));
     *r = result_of(s, b, &in, begun, have_data);
     take_counts(s, &before, r);
-    GW_TRY(read_results(s, &x, dg));
+    GW_TRY(read_results(s, b, &x, dg));
     take_results(r, x.loss, x.norm, x.busy_ns, x.window_ns);
+    r->digest = x.digest;
     r->pp_wait_s = (double)gw_optimes_latest(s->times).wait_ns * 1e-9;
     GW_TRY(finish_step(s, b, &x, r, dg));
     stand_at(r, s);
@@ -405,10 +450,12 @@ enum { CALM_STEPS = 2 }; /* that clipped nothing, in a row, before one is taken 
 /* What a rank tells of a step, and what comes back. */
 typedef struct letter {
     double loss, sum, busy_ns, window_ns; /* sum: of squares of its stages */
+    double fed[GW_DIGEST_PARTS];
     int64_t stop;
 } letter;
 typedef struct verdict {
     double loss, norm, busy_ns, window_ns;
+    gw_digest digest;
     int64_t right, stop;
 } verdict;
 
@@ -448,6 +495,7 @@ static gw_status judge(gw_session *s, verdict *v, const char *scope, gw_diags *d
     struct gw_session_ahead *a = s->ahead;
     int ranks = gw_ranks_count(s->comm), each = ranks / s->table.stages;
     gw_exec_verdict e;
+    double fed[GW_DIGEST_PARTS] = {0};
     *v = (verdict){0};
     GW_TRY(gw_mail_collect(a->mail, a->letters, scope, dg));
     for (int r = 0; r < ranks; r++) {
@@ -455,7 +503,9 @@ static gw_status judge(gw_session *s, verdict *v, const char *scope, gw_diags *d
         v->busy_ns += a->letters[r].busy_ns;
         v->window_ns += a->letters[r].window_ns;
         v->stop |= a->letters[r].stop;
+        for (int i = 0; i < GW_DIGEST_PARTS; i++) fed[i] += a->letters[r].fed[i];
     }
+    v->digest = gw_digest_of_sums(fed);
     for (int k = 0; k < s->table.stages; k++) a->sums[k] = a->letters[k * each].sum;
     GW_TRY(gw_exec_judge(s->x, a->sums, s->table.stages, a->inv_scale, &e, dg));
     v->norm = e.norm;
@@ -475,6 +525,7 @@ static gw_status hear(gw_session *s, gw_session_step_result *r, bool *right, gw_
     a->stop = a->stop || v.stop;
     *r = a->result;
     take_results(r, v.loss, v.norm, v.busy_ns, v.window_ns);
+    r->digest = v.digest;
     *right = v.right;
     return GW_OK;
 }
@@ -516,6 +567,7 @@ static gw_status tell(gw_session *s, double sum, gw_diags *dg) {
                 .busy_ns = (double)t.busy_ns,
                 .window_ns = (double)t.window_ns,
                 .stop = s->wants_stop};
+    gw_digest_parts(s->fed, l.fed);
     snprintf(scope, sizeof scope, "step %" PRId64, s->step + 1);
     return gw_mail_send(s->ahead->mail, &l, scope, dg);
 }

@@ -364,7 +364,7 @@ static void describe(const gw_runfile *rf, const gw_verify_opts *o, gw_verify_re
     const gw_rf_layout *l = &rf->layout;
     out->steps = o->steps;
     out->ranks = gw_runfile_ranks(rf);
-    out->made_up_data = !o->data && !rf->data.train;
+    out->made_up_data = !o->data && rf->data.train.count == 0;
     gw_str cuts = {0};
     gw_runfile_describe_cuts(rf, &cuts);
     out->layout = gw_arena_printf(

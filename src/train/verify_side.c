@@ -28,6 +28,7 @@
 #include "base/panic.h"    /* GW_ASSERT */
 #include "base/rng.h"      /* gw_rng_key_named */
 #include "train/buffers.h" /* gw_buffers_init */
+#include "train/dataset.h" /* gw_dataset_open_train */
 #include "train/ranks.h"   /* gw_ranks_gather */
 #include "train/weights.h" /* gw_weights_init, gw_floats_from */
 
@@ -56,18 +57,13 @@ static gw_status make_up(const gw_setup *s, const gw_tokens_options *o, gw_arena
 gw_status gw_verify_data_open(const gw_setup *s, const gw_verify_data *given, gw_arena *a,
                               gw_tokens **out, gw_diags *dg) {
     const gw_runfile *rf = s->rf;
-    gw_tokens_options o = gw_tokens_options_default(rf->train.seq_len, (uint64_t)rf->train.seed);
-    o.pack = rf->data.pack;
-    o.mask_first = rf->data.mask_first_label;
-    o.vocab_size = (int32_t)s->model.vocab;
-    o.pad_token = -1;
+    gw_tokens_options o = gw_dataset_options(rf, s->model.vocab);
     if (given) {
         o.shuffle = given->shuffle;
         return gw_tokens_open_memory(given->tokens, given->ends, given->documents, &o, out, dg);
     }
-    if (!rf->data.train) return make_up(s, &o, a, out, dg);
-    GW_TRY(gw_runfile_check_prefix(rf, "data.train", rf->data.train, dg));
-    return gw_tokens_open(rf->data.train, &o, out, dg);
+    if (rf->data.train.count == 0) return make_up(s, &o, a, out, dg);
+    return gw_dataset_open_train(rf, s->model.vocab, out, dg);
 }
 
 static bool has_images(const gw_verify_side *v) { return gw_runfile_has_images(v->setup->rf); }
@@ -126,7 +122,7 @@ static void make_scratch(gw_verify_side *v) {
 
 static gw_status open_images(gw_verify_side *v, gw_diags *dg) {
     const gw_setup *s = v->setup;
-    if (s->rf->data.train)
+    if (s->rf->data.train.count > 0)
         return gw_feed_open(&v->feed, s->rf, "data.train", &s->model, NULL, v->rows, dg);
     gw_feed_make_up(&v->feed, &s->model, (uint64_t)s->rf->train.seed, v->rows);
     return GW_OK;

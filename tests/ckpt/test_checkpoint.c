@@ -2,6 +2,7 @@
 // Checkpoints: bits come back, damage is named, a failed save hurts nothing, only ours is removed.
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -252,6 +253,58 @@ TEST(keep_last_counts_complete_ones_and_removes_only_ours) {
     CHECK(gw_path_exists(test_tmp_path("checkpoints/step-mine")));
     CHECK_OK(gw_checkpoint_prune(test_tmpdir(), 0, 0, -1, &dg), &dg);
     CHECK_EQ(state_of(3), GW_CKPT_COMPLETE);
+    gw_diags_release(&dg);
+}
+
+/* One order, that of commits: a run that fell back goes on from what it saved last. */
+TEST(the_newest_commit_comes_first) {
+    gw_diags dg;
+    gw_diags_init(&dg);
+    gw_arena mem = {0};
+    gw_ckpt_list l;
+    static const int64_t want[] = {9, 4, 3, 5, 2};
+    CHECK_OK(save(test_tmpdir(), 5, 7, &dg), &dg);
+    CHECK_OK(save(test_tmpdir(), 3, 8, &dg), &dg);
+    CHECK_OK(gw_dir_make(folder(9), &dg), &dg);
+    CHECK_OK(gw_dir_make(folder(4), &dg), &dg);
+    CHECK_OK(gw_dir_make(folder(2), &dg), &dg);
+    CHECK_OK(gw_checkpoint_list(test_tmpdir(), &mem, &l, &dg), &dg);
+    CHECK_EQ(l.n, 5);
+    for (int i = 0; i < 5; i++) CHECK_EQ(l.items[i].step, want[i]);
+    CHECK(l.items[2].number == 2 && l.items[3].number == 1);
+    gw_arena_release(&mem);
+    gw_diags_release(&dg);
+}
+
+TEST(a_name_that_no_save_gives_is_foreign) {
+    CHECK_EQ(gw_checkpoint_step_of_name("step-00000002"), 2);
+    CHECK_EQ(gw_checkpoint_step_of_name("step-123456789"), 123456789);
+    static const char *const foreign[] = {
+        "step-000000002", "step-0000002",   "step-0000000a", "step-",
+        "Step-00000002",  "step-00000002 ", "step--0000002", "step-99999999999999999999"};
+    for (size_t i = 0; i < GW_COUNT(foreign); i++)
+        CHECK_EQ(gw_checkpoint_step_of_name(foreign[i]), -1);
+}
+
+/* What a read refuses no save commits: nothing is written. */
+TEST(counters_that_no_read_takes_are_not_saved) {
+    gw_diags dg;
+    state s;
+    gw_diags_init(&dg);
+    fill(&s, 1);
+    for (int i = 0; i < 6; i++) {
+        gw_ckpt_meta m = meta_at(1);
+        if (i == 0) m.loss_scale = 0;
+        if (i == 1) m.loss_scale = (double)NAN;
+        if (i == 2) m.batch = 0;
+        if (i == 3) m.tokens = INT64_C(1) << 53;
+        if (i == 4) m.seed = -1;
+        if (i == 5) m.next_sample = -1;
+        gw_diags_clear(&dg);
+        CHECK_FAILS(gw_checkpoint_save(test_tmpdir(), &m, s.tensors, 3, &dg), &dg,
+                    "a checkpoint cannot hold");
+        CHECK(!gw_path_exists(folder(1)));
+    }
     gw_diags_release(&dg);
 }
 

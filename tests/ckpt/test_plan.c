@@ -114,6 +114,26 @@ TEST(replicas_share_the_work) {
     gw_arena_release(&mem);
 }
 
+/* Every fourth of the small ones is large: by number all of these would go to one rank. */
+TEST(small_tensors_take_turns_by_bytes) {
+    gw_mesh m = mesh_of(1, 4, 1);
+    gw_type t[32];
+    gw_ckpt_item items[32];
+    for (int i = 0; i < 32; i++) {
+        t[i] = gw_type_scalar(GW_F32);
+        gw_type_add(&t[i], "f", i % 4 ? 100 + i : 200000 + i);
+        items[i] = (gw_ckpt_item){.type = &t[i]};
+    }
+    gw_arena mem = {0};
+    gw_ckpt_plan *p = gw_ckpt_plan_new(items, 32, &m);
+    gw_ckpt_size z = gw_ckpt_plan_size(p, &mem);
+    CHECK_EQ(z.files, 4);
+    CHECK_MSG(z.largest - z.smallest < 10000, "%lld and %lld bytes", (long long)z.largest,
+              (long long)z.smallest);
+    gw_ckpt_plan_free(p);
+    gw_arena_release(&mem);
+}
+
 /* 1,000 tensors, each in 1,024 pieces of its own size: no two lists are alike. */
 TEST(a_million_chunks_are_planned_in_time_near_linear) {
     enum { TENSORS = 1000 };

@@ -43,6 +43,8 @@ static const char *const contexts[] = {
     "model: {family: llama, layers: 2, hidden: 64, heads: 8, rope_scaling: {type: yarn}}\n",
     "model: {family: llama, layers: 6, hidden: 64, heads: 4}\nlayout: {pp: 2}\n",
     "model: {family: llama, layers: 6, hidden: 64, heads: 4}\nlayout: {pp: 2, schedule: zb-2p}\n",
+    "model: {family: llama, layers: 2, hidden: 64, heads: 4}\n"
+    "data: {train: [a, {path: b, weight: 2}], cache: c}\n",
     "train: {steps: 100}\n",
 };
 
@@ -76,6 +78,13 @@ static void some_value(const gw_rf_key *k, gw_str *out) {
     case GW_RF_T_COUNTS: gw_str_add(out, "[0, 6]"); return;
     case GW_RF_T_LIST: gw_str_add(out, "[rmsnorm, attention]"); return;
     case GW_RF_T_PAIR: gw_str_add(out, "[0.25, 0.5]"); return;
+    case GW_RF_T_MIXTURE:
+        gw_str_add(out,
+                   "[{path: data/web, weight: 0.7}, {path: data/code, weight: 0.3, epochs: 2}]");
+        return;
+    case GW_RF_T_STAGES:
+        gw_str_add(out, "[{tokens: 2000, weights: [0.5, 0.5]}, {weights: [0, 1]}]");
+        return;
     case GW_RF_T_MAP: gw_str_add(out, "{\"*norm*\": none, \"*.mlp.*\": none}"); return;
     }
 }
@@ -542,7 +551,7 @@ TEST(values_reach_their_fields) {
     CHECK_EQ(rf.model.vocab, 256);
     CHECK_EQ(rf.model.kv_heads, 4);
     CHECK_EQ(rf.model.head_dim, 16);
-    CHECK_STR(rf.data.train, "a: b # c");
+    CHECK_STR(rf.data.train.items[0].path, "a: b # c");
     CHECK_STR(rf.data.valid, "x: y # z");
     CHECK(!rf.data.pack);
     CHECK_EQ(rf.train.steps, 12);

@@ -145,6 +145,45 @@ TEST(training_equals_its_definition) {
     }
 }
 
+/* Counting in a megabyte, with runs on the disk and any number of threads, gives the same words;
+ * when they do not fit, the same rarest ones are left out. */
+TEST(memory_and_threads_change_nothing) {
+    gw_diags dg;
+    gw_str text = {0}, want = {0}, got = {0};
+    gw_bpe_train_report r;
+    gw_diags_init(&dg);
+    gw_rng_key key = gw_rng_key_named(4, "spill");
+    /* 8 MB of words, 10,000 numbers among them. */
+    for (uint64_t i = 0; text.len < 8 << 20; i++)
+        gw_str_printf(&text, " some w%cx%05u", 'a' + (int)(gw_rng_u32(key, 2 * i) % 26),
+                      gw_rng_u32(key, 2 * i + 1) % 10000u);
+    gw_bpe_train_options o = {.vocab_size = 400, .pattern = "gpt2", .threads = 1};
+    CHECK_OK(gw_bpe_train_text(gw_str_c(&text), text.len, &o, &want, &r, &dg), &dg);
+    CHECK_EQ(r.rarest_word, 1);
+    CHECK_EQ(r.spilled_bytes, 0);
+    o.memory = 64 << 20;
+    o.threads = 3;
+    CHECK_OK(gw_bpe_train_text(gw_str_c(&text), text.len, &o, &got, &r, &dg), &dg);
+    CHECK_STR(gw_str_c(&got), gw_str_c(&want));
+    int64_t distinct = r.distinct_words;
+    gw_str_clear(&want);
+    o.memory = 1 << 20;
+    for (int threads = 1; threads <= 3; threads += 2) {
+        o.threads = threads;
+        gw_str_clear(&got);
+        CHECK_OK(gw_bpe_train_text(gw_str_c(&text), text.len, &o, &got, &r, &dg), &dg);
+        CHECK(r.rarest_word > 1);
+        CHECK(r.spilled_bytes > 0);
+        CHECK_EQ(r.distinct_words, distinct);
+        if (threads == 1) gw_str_add(&want, gw_str_c(&got));
+        CHECK_STR(gw_str_c(&got), gw_str_c(&want));
+    }
+    gw_str_release(&text);
+    gw_str_release(&want);
+    gw_str_release(&got);
+    gw_diags_release(&dg);
+}
+
 TEST(training_is_deterministic_and_checked) {
     gw_diags dg;
     gw_str a = {0}, b = {0}, text = {0};

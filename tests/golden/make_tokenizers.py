@@ -502,7 +502,8 @@ def write_tiktoken(root, name, pattern, size, cases):
 def main():
     out = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).parent
     root = out / "tokenizers"
-    shutil.rmtree(root, ignore_errors=True)
+    for folder in root.glob("*/"):      # published.json is another script's
+        shutil.rmtree(folder)
     cases = all_cases()
     write_hf(root, "gpt2", make_gpt2(), cases)
     write_hf(root, "llama3", make_llama3(), cases)

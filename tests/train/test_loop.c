@@ -313,7 +313,7 @@ TEST(a_run_is_read_when_what_it_began_from_is_gone) {
     CHECK(rename("base", "base.gone") == 0 && rename("tok.json", "tok.gone") == 0);
     CHECK(rename("run", "moved") == 0 && chdir("/") == 0);
     CHECK_OK(gw_runfile_load(&rf, test_tmp_path("moved/config.yaml"), NULL, 0, &dg), &dg);
-    CHECK_STR(rf.data.train, test_tmp_path("train")); /* holds from any directory */
+    CHECK_STR(rf.data.train.items[0].path, test_tmp_path("train")); /* holds from any directory */
     CHECK_OK(gw_session_open_params(&s, &rf, test_tmp_path("moved"), true, &dg), &dg);
     CHECK_EQ(s.resumed, 2);
     CHECK(s.setup.tokenizer);

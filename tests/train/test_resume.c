@@ -498,7 +498,8 @@ TEST(without_a_valid_label_there_is_no_loss) {
     gw_log_set_level(GW_LOG_QUIET);
     write_labelless("blank");
     tiny_runfile(&rf, false, NULL);
-    rf.data.train = rf.data.valid = test_tmp_path("blank");
+    rf.data.valid = test_tmp_path("blank");
+    rf.data.train = (gw_rf_mixture){&(gw_rf_mixture_item){rf.data.valid, 1, 0}, 1};
     CHECK_OK(gw_session_open(&s, &rf, NULL, NULL, &dg), &dg);
     gw_session_step_result r;
     CHECK_OK(gw_session_step(&s, &r, &dg), &dg);

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// The dedup phase of a build, and what later phases read of it.
+#ifndef GW_DATA_BUILD_DEDUP_PHASE_H
+#define GW_DATA_BUILD_DEDUP_PHASE_H
+
+#include "base/diag.h"             /* gw_status, gw_diags */
+#include "data/build/build_impl.h" /* gw_databuild */
+
+/* After the map phase of all units. Sets b->docs_dedup and b->spans_dedup. */
+GW_WARN_UNUSED gw_status gw_build_dedup(gw_databuild *b, gw_diags *dg);
+/* For gw_pool: b->removed and b->ranges of this process. */
+gw_status gw_build_open_results(void *build, void **state, gw_diags *dg);
+void gw_build_close_results(void *build, void *state);
+
+#endif

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Telling 64 characters apart with AVX-512 BW, and moving masks with BMI2.
+//
+// As scan_avx2.c, with one comparison for 64 bytes, which gives the mask at once.
+#include "data/scan_blocks.h" /* gw_block */
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+#include <string.h>
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,bmi,bmi2,lzcnt,popcnt"))),    \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,bmi,bmi2,lzcnt,popcnt")
+#endif
+
+static inline uint64_t scatter(uint64_t m, uint64_t to) { return _pdep_u64(m, to); }
+
+/* Writes up to 64 positions; in steps of eight, so that the number of steps is foreseen. */
+static inline void emit(uint32_t *to, uint32_t base, uint64_t starts) {
+    do {
+        for (int k = 0; k < 8; k++) {
+            to[k] = base + (uint32_t)_tzcnt_u64(starts);
+            starts = _blsr_u64(starts);
+        }
+        to += 8;
+    } while (starts);
+}
+
+static inline void classify(gw_scan_job *j, gw_block *b, bool cased);
+
+#include "data/scan_rules.h" /* run_kind */
+
+/* The bytes in [first, first + count). */
+static inline uint64_t within(__m512i v, int first, int count) {
+    __m512i moved = _mm512_sub_epi8(v, _mm512_set1_epi8((char)first));
+    return _mm512_cmplt_epu8_mask(moved, _mm512_set1_epi8((char)count));
+}
+
+static inline uint64_t equal(__m512i v, char c) {
+    return _mm512_cmpeq_epi8_mask(v, _mm512_set1_epi8(c));
+}
+
+/* Makes a bit a character of masks with a bit a byte. `past`: bytes past ASCII. */
+static void widen(gw_scan_job *j, gw_block *b, uint64_t past, bool cased) {
+    const uint8_t *p = j->text + j->at;
+    uint64_t heads = ~(uint64_t)0;
+    int bytes = 64;
+    while (past) {
+        int i = lowest(past), len;
+        unsigned c = gw_uni_table_class(classes_of(j), decode(p + i, &len));
+        if (i + len > 64) {
+            bytes = i;
+            break;
+        }
+        uint64_t body = low_bits(len) << i;
+        heads &= ~body | (uint64_t)1 << i;
+        past &= ~body;
+        add_class(b, c, i, cased);
+    }
+    heads &= low_bits(bytes);
+    b->heads = heads;
+    b->bytes = bytes;
+    b->chars = __builtin_popcountll(heads);
+    b->letter = _pext_u64(b->letter, heads);
+    b->number = _pext_u64(b->number, heads);
+    b->space = _pext_u64(b->space, heads);
+    b->blank = _pext_u64(b->blank, heads);
+    b->newline = _pext_u64(b->newline, heads);
+    b->quote = _pext_u64(b->quote, heads);
+    if (cased) {
+        b->upper = _pext_u64(b->upper, heads);
+        b->both = _pext_u64(b->both, heads);
+        b->mark = _pext_u64(b->mark, heads);
+    }
+}
+
+static inline void classify(gw_scan_job *j, gw_block *b, bool cased) {
+    const uint8_t *p = j->text + j->at;
+    __m512i v = _mm512_loadu_si512((const void *)p);
+    b->letter = within(_mm512_or_si512(v, _mm512_set1_epi8(0x20)), 'a', 26);
+    b->number = within(v, '0', 10);
+    b->blank = equal(v, ' ');
+    b->space = b->blank | within(v, 9, 5);
+    b->newline = equal(v, '\n') | equal(v, '\r');
+    b->quote = equal(v, '\'');
+    b->upper = cased ? within(v, 'A', 26) : 0;
+    b->both = b->mark = 0;
+    b->heads = ~(uint64_t)0;
+    b->chars = b->bytes = 64;
+    uint64_t past = _mm512_movepi8_mask(v);
+    if (past) widen(j, b, past, cased);
+}
+
+void gw_scan_blocks_avx512(gw_scan_job *j, size_t stop) { run_kind(j, stop); }
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#else
+void gw_scan_blocks_avx512(gw_scan_job *j, size_t stop) { gw_scan_blocks_plain(j, stop); }
+#endif

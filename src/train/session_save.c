@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Saving a run: what its checkpoints say besides tensors, and when they are committed.
+//
+// A save takes the state at the end of a step: tensors through the buffer of ckpt/save.c, counters
+// and digests at the same instant. It is committed between two later steps, once every rank's file
+// is complete. A save that the run waits for anyway (the last one, one before it stops, all of them
+// with checkpoint.async false) copies nothing: the writer reads the tensors where they lie.
+//
+// What the ranks keep from one save to the next, the buffer and the hashes of the newest commit,
+// lives as long as the session.
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/log.h"      /* gw_log_debug */
+#include "base/str.h"      /* gw_str */
+#include "train/ranks.h"   /* gw_ranks_me */
+#include "train/session.h" /* this module's contract */
+
+enum { SAVING_LIMIT_S = 1800 };
+
+static void take_meta(const gw_session *s, const char *tokenizer, const char *config, gw_arena *mem,
+                      gw_ckpt_meta *m) {
+    *m = (gw_ckpt_meta){.step = s->step,
+                        .batch = s->batch,
+                        .next_sample = s->next_sample,
+                        .tokens = s->tokens,
+                        .loss_scale = s->scaler.scale,
+                        .good_steps = s->scaler.good_steps,
+                        .bad_steps = s->scaler.bad_steps,
+                        .seed = s->rf->train.seed,
+                        .tokenizer = tokenizer,
+                        .data = s->data_hash,
+                        .valid = s->valid_hash,
+                        .model = gw_session_model_words(s, mem),
+                        .threads = s->setup.machine.threads,
+                        .isa = gw_isa_name(s->setup.machine.isa),
+                        .config = config};
+}
+
+static gw_status commit(gw_session *s, gw_diags *dg) {
+    gw_ckpt_stats stats;
+    gw_ckpt_save *done = s->saving;
+    int64_t step = gw_checkpoint_step(done);
+    s->saving = NULL;
+    GW_TRY(gw_checkpoint_end(done, &stats, dg));
+    s->saved = step;
+    gw_log_debug("saved the checkpoint of step %" PRId64
+                 ": it held up the run for %.3f s (and %.3f s "
+                 "for its probe), was written in %.3f s (%.3f s of a processor) and committed in "
+                 "%.3f s; %" PRId64 " bytes are written, %" PRId64 " are those of older ones",
+                 step, stats.begin_s, s->probe_s, stats.write_s, stats.cpu_s, stats.commit_s,
+                 stats.bytes, stats.referred_bytes);
+    if (gw_ranks_me(s->comm) != 0) return GW_OK;
+    return gw_checkpoint_prune(s->save_dir, s->rf->checkpoint.keep_last,
+                               s->rf->checkpoint.keep_every, -1, dg);
+}
+
+gw_status gw_session_save_poll(gw_session *s, bool wait, gw_diags *dg) {
+    if (!s->saving) return GW_OK;
+    if (!wait) {
+        int64_t unfinished = !gw_checkpoint_poll(s->saving);
+        if (s->comm)
+            GW_TRY(gw_comm_max_i64(s->comm, &unfinished, 1, "is the checkpoint written?", dg));
+        if (unfinished) return GW_OK;
+    }
+    if (s->comm) gw_comm_busy(s->comm, "saving a checkpoint", SAVING_LIMIT_S);
+    gw_status st = commit(s, dg);
+    if (s->comm && st == GW_OK) gw_comm_busy(s->comm, NULL, 0);
+    return st;
+}
+
+static gw_status begin(gw_session *s, const char *run_dir, bool waits, gw_diags *dg) {
+    gw_arena mem = {0};
+    gw_str config = {0};
+    char tokenizer[33] = "";
+    gw_ckpt_meta m;
+    const gw_rf_checkpoint *c = &s->rf->checkpoint;
+    snprintf(s->save_dir, sizeof s->save_dir, "%s", gw_session_checkpoints(s->rf, run_dir));
+    if (!s->keep) s->keep = gw_ckpt_keep_new();
+    gw_ckpt_options o = {.run_dir = s->save_dir,
+                         .comm = s->comm,
+                         .keep = s->keep,
+                         .direct = waits,
+                         .references = c->references,
+                         .buffer_bytes = c->buffer,
+                         .bytes_per_s = waits ? 0 : c->write_rate};
+    if (s->setup.tokenizer) gw_hash128_hex(tokenizer, gw_tokenizer_hash(s->setup.tokenizer));
+    gw_runfile_yaml(s->rf, false, &config);
+    take_meta(s, tokenizer, gw_str_c(&config), &mem, &m);
+    if (s->comm) gw_comm_busy(s->comm, "saving a checkpoint", SAVING_LIMIT_S);
+    gw_status st = gw_session_probe_take(s, &m.probe, dg);
+    if (st == GW_OK) st = gw_checkpoint_begin(&s->saving, &o, &m, s->tensors, s->ntensors, dg);
+    if (s->comm && st == GW_OK) gw_comm_busy(s->comm, NULL, 0);
+    gw_str_release(&config);
+    gw_arena_release(&mem);
+    return st;
+}
+
+gw_status gw_session_save_begin(gw_session *s, const char *run_dir, gw_diags *dg) {
+    GW_TRY(gw_session_save_poll(s, true, dg));
+    return begin(s, run_dir, false, dg);
+}
+
+gw_status gw_session_save(gw_session *s, const char *run_dir, gw_diags *dg) {
+    GW_TRY(gw_session_save_poll(s, true, dg));
+    GW_TRY(begin(s, run_dir, true, dg));
+    return gw_session_save_poll(s, true, dg);
+}

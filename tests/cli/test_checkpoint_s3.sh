@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# timeout: 400
+#
+# Checkpoints in an object store: a run saves into s3://, goes on from there in another layout, and
+# every verb reads them; a save that is killed and a second writer leave what was committed.
+set -euo pipefail
+cd "$TMPDIR"
+fail() { echo "$*" >&2; exit 1; }
+server=
+trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true' EXIT
+
+venv=$(BUILD=${GW_MAKE_BUILD:-build} "$GW_TESTS_DIR/../scripts/test_venv.sh" 2>why) || {
+    cat why
+    exit 77
+}
+for port in $((21000 + $$ % 20000)) $((21001 + $$ % 20000)); do
+    "$venv/bin/moto_server" -H 127.0.0.1 -p "$port" >server.log 2>&1 &
+    server=$!
+    for _ in $(seq 400); do
+        kill -0 $server 2>/dev/null || break
+        if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then break 2; fi
+        sleep 0.05
+    done
+done
+unset AWS_PROFILE AWS_SESSION_TOKEN AWS_CONFIG_FILE AWS_SHARED_CREDENTIALS_FILE
+export AWS_ACCESS_KEY_ID=a AWS_SECRET_ACCESS_KEY=b AWS_REGION=us-east-1 AWS_DEFAULT_REGION=us-east-1
+export AWS_ENDPOINT_URL_S3=http://127.0.0.1:$port
+s3() { "$venv/bin/python" -c "
+import boto3
+s3 = boto3.client('s3')
+$1"; }
+s3 "s3.create_bucket(Bucket='models')"
+
+for i in $(seq 400); do echo "the cat and the dog number $i sat down"; done >text
+"$GW_BIN" tokenizer train text --out tok.json --vocab-size 300 --quiet
+"$GW_BIN" tokenizer encode tok.json text --out tok --quiet
+cat >run.yaml <<'END'
+model: {family: llama, layers: 2, hidden: 16, heads: 2, kv_heads: 2, ffn: 32}
+data: {train: tok, tokenizer: tok.json}
+train: {steps: 6, seq_len: 16, micro_batch: 2, accumulate: 2, seed: 1, threads: 1}
+optimizer: {eps: 0.01}
+checkpoint: {every: 2, keep_last: 0}
+END
+home=s3://models/runs/a
+"$GW_BIN" train run.yaml --out local --quiet
+"$GW_BIN" train run.yaml --out away --quiet --until 4 --ranks 2 --set layout.tp=2 \
+    --set train.accumulate=2 --set checkpoint.dir=$home
+[ ! -e away/checkpoints ] || fail "checkpoints in the run directory"
+
+# All verbs, by the store's name and by the run's.
+for name in away $home; do
+    "$GW_BIN" checkpoint ls "$name" --json | python3 -c '
+import json, sys
+l = json.load(sys.stdin)
+assert [c["step"] for c in l] == [4, 2] and all(c["state"] == "complete" for c in l), l'
+    "$GW_BIN" checkpoint verify "$name" | grep -q whole || fail "verify $name"
+    "$GW_BIN" checkpoint show "$name" --step 2 | grep -q . || fail "show $name"
+done
+"$GW_BIN" checkpoint diff local/checkpoints/step-00000004 $home/checkpoints/step-00000004 >diff.txt ||
+    [ $? = 1 ] || fail "diff: $(cat diff.txt)"
+
+# It goes on from there, alone; the state is that of a run that never left.
+"$GW_BIN" train run.yaml --out away --quiet --resume --set checkpoint.dir=$home
+"$GW_BIN" checkpoint diff local/checkpoints/step-00000006 $home/checkpoints/step-00000006 --json >d.json || true
+python3 - <<'END'
+import json
+worst = max((t.get('largest') or 0 for t in json.load(open('d.json'))['list']), default=0)
+assert worst < 1e-5, worst # sums of two ranks, and an epsilon that keeps noise small
+END
+"$GW_BIN" export away --out exported >/dev/null
+[ -e exported/model.safetensors ] || fail "no export"
+
+# A flipped byte of an object is named.
+s3 "
+k = 'runs/a/checkpoints/step-00000006/rank-00000.safetensors'
+b = bytearray(s3.get_object(Bucket='models', Key=k)['Body'].read())
+b[len(b) // 2] ^= 4
+s3.put_object(Bucket='models', Key=k, Body=bytes(b))"
+"$GW_BIN" checkpoint verify $home >out.txt 2>&1 && fail "a flipped byte is not found"
+grep -q 'step-00000006/rank-00000.safetensors' out.txt || fail "the file is not named: $(cat out.txt)"
+
+# prune counts commits and removes only what a save writes.
+s3 "s3.put_object(Bucket='models', Key='runs/a/checkpoints/step-00000002/notes.txt', Body=b'mine')"
+"$GW_BIN" checkpoint prune $home --keep-last 1 >/dev/null
+s3 "
+keys = [o['Key'] for o in s3.list_objects_v2(Bucket='models')['Contents']]
+assert 'runs/a/checkpoints/step-00000002/notes.txt' in keys, keys
+assert not any('step-00000004' in k for k in keys), keys
+assert 'runs/a/checkpoints/step-00000006/manifest.json' in keys, keys"
+
+# The manifest of another writer is not replaced: of two runs one commits.
+s3 "s3.put_object(Bucket='models', Key='runs/b/checkpoints/step-00000002/manifest.json', Body=b'{}')"
+"$GW_BIN" train run.yaml --out b --quiet --until 2 --set checkpoint.dir=s3://models/runs/b --fresh >out.txt 2>&1 || true
+s3 "
+b = s3.get_object(Bucket='models', Key='runs/b/checkpoints/step-00000002/manifest.json')['Body'].read()
+assert b, 'the manifest is gone'"
+
+# Killed at any time: what was committed is whole, and the run goes on.
+for wait in 0.3 0.6 0.9 1.2; do
+    "$GW_BIN" train run.yaml --out c --quiet --resume --set checkpoint.dir=s3://models/runs/c \
+        --set checkpoint.every=1 --set train.steps=400 >c.log 2>&1 &
+    pid=$!
+    sleep $wait
+    kill -9 $pid 2>/dev/null || true
+    wait $pid 2>/dev/null || true
+done
+"$GW_BIN" train run.yaml --out c --quiet --resume --until 3 --set train.steps=400 \
+    --set checkpoint.dir=s3://models/runs/c --set checkpoint.every=1 || fail "c does not go on"
+"$GW_BIN" checkpoint verify s3://models/runs/c | grep -q whole || fail "c is not whole"
+
+# A store that nobody answers for, and one that has no such bucket.
+says() {
+    local words=$1
+    shift
+    timeout 120 "$@" >out.txt 2>&1 && fail "$* succeeded"
+    grep -qF -- "$words" out.txt || fail "$*: nowhere '$words' in: $(cat out.txt)"
+}
+says 'nothing' "$GW_BIN" checkpoint ls s3://nothing/x

@@ -1,0 +1,87 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# timeout: 240
+# A run that is alive is not pruned from outside; one whose manifests are gone does not begin anew by itself.
+set -eu
+[ -x "$GW_BIN" ] || { echo "no program in GW_BIN"; exit 77; }
+command -v python3 >/dev/null || { echo "python3 writes the test's tokens"; exit 77; }
+cd "$TMPDIR"
+
+python3 - <<'END'
+import struct
+docs = [list(b"the wright makes a step and another step. " * (3 + i % 5)) + [256] for i in range(60)]
+sizes = [len(d) for d in docs]
+ends = [0]
+for n in sizes: ends.append(ends[-1] + 2 * n)
+with open("t.bin", "wb") as f:
+    for d in docs: f.write(struct.pack("<%dH" % len(d), *d))
+n = len(docs)
+with open("t.idx", "wb") as f:
+    f.write(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, n, n + 1))
+    f.write(struct.pack("<%di" % n, *sizes) + struct.pack("<%dq" % n, *ends[:-1]))
+    f.write(struct.pack("<%dq" % (n + 1), *range(n + 1)))
+END
+cat > run.yaml <<'END'
+model: {family: llama, layers: 1, hidden: 16, heads: 2, ffn: 32}
+data: {train: t, tokenizer: bytes}
+train: {steps: 1000000, seq_len: 16, micro_batch: 1, threads: 1}
+checkpoint: {every: 1, keep_last: 3}
+END
+
+fails() { # STATUS TEXT COMMAND...
+    want=$1 text=$2; shift 2
+    code=0; "$@" > out 2> err || code=$?
+    if [ $code -ne "$want" ] || ! grep -q -- "$text" err; then
+        echo "exit $code, not $want, or without '$text': $*"; cat err; exit 1
+    fi
+}
+
+# ---- a run that is alive
+"$GW_BIN" train run.yaml --out one > one.out 2> one.log & pid=$!
+i=0
+while ! ls one/checkpoints/step-*/manifest.json > /dev/null 2>&1; do
+    kill -0 $pid 2>/dev/null || { echo "the run ended early"; cat one.log; exit 1; }
+    i=$((i + 1)); [ $i -lt 600 ] || { echo "no checkpoint in 60 s"; exit 1; }
+    sleep 0.1
+done
+fails 2 "in use by process $pid on " "$GW_BIN" checkpoint prune one --keep-last 1
+kill -TERM $pid
+wait $pid || true
+"$GW_BIN" checkpoint prune one --keep-last 2 > out
+grep -q "2 of 3 checkpoints stay" out || { cat out; exit 1; }
+
+# ---- no manifest is left
+rm one/checkpoints/step-*/manifest.json
+fails 1 "the manifest is missing" "$GW_BIN" train run.yaml --out one --resume --set train.steps=2
+fails 2 "fresh says what" "$GW_BIN" train run.yaml --out one --fresh
+"$GW_BIN" train run.yaml --out one --resume --fresh --set train.steps=2 > out 2> err
+grep -q "beginning at step 1" err || { cat err; exit 1; }
+ls one/checkpoints/step-00000002/manifest.json > /dev/null
+
+# ---- all of them are damaged
+for d in one/checkpoints/*; do [ "$d" = one/checkpoints/step-00000002 ] || rm -rf "$d"; done
+for m in one/checkpoints/step-*/manifest.json; do echo "{}" > "$m"; done
+fails 1 "no checkpoint that is whole" "$GW_BIN" train run.yaml --out one --resume --set train.steps=2
+grep -q -- --fresh err
+"$GW_BIN" train run.yaml --out one --resume --fresh --set train.steps=2 > out 2> err
+grep -q "begins anew, as asked" err || { cat err; exit 1; }
+"$GW_BIN" checkpoint verify one > out
+
+# ---- a save that was killed at first is no run that was lost
+rm -rf one/checkpoints
+mkdir -p one/checkpoints/step-00000001
+touch one/checkpoints/step-00000001/rank-00000.safetensors.tmp.4711
+"$GW_BIN" train run.yaml --out one --resume --set train.steps=2 > out 2> err
+grep -q "beginning at step 1" err || { cat err; exit 1; }
+
+# ---- a name that is no UTF-8
+bad=$(printf 'r\377n')
+cp -r one "$bad"
+"$GW_BIN" checkpoint ls "$bad" --json > out
+python3 - <<'END'
+import json
+rows = json.load(open("out"))
+assert rows and rows[0]["path"].startswith("r\ufffdn/checkpoints/"), rows
+END
+"$GW_BIN" checkpoint show "$bad" --json > out && python3 -c 'import json; json.load(open("out"))'
+"$GW_BIN" checkpoint verify "$bad" --json > out && python3 -c 'import json; json.load(open("out"))'
