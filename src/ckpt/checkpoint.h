@@ -114,6 +114,9 @@ typedef struct gw_ckpt_file {
 
 typedef struct gw_ckpt_manifest {
     const char *path; /* of the folder */
+    /* NULL, or the folder in which it really stands, where `path` alone does not tell (".", a
+     * link): what it refers to is looked for there first. */
+    const char *beside;
     gw_ckpt_meta meta;
     const char *plan; /* hash of who wrote what, in hex */
     gw_ckpt_file *files;
@@ -123,25 +126,26 @@ typedef struct gw_ckpt_manifest {
 } gw_ckpt_manifest;
 
 typedef enum gw_ckpt_state {
-    GW_CKPT_COMPLETE, /* has a manifest that reads as one of ours */
-    GW_CKPT_TORN,     /* has none */
-    GW_CKPT_DAMAGED,  /* has one that does not read */
+    GW_CKPT_COMPLETE, /* has a manifest that reads as one of ours, and each file that it names, its
+                       * own or an older one's, is there with its size */
+    GW_CKPT_TORN,     /* has no manifest */
+    GW_CKPT_DAMAGED,  /* has one that does not read, or has lost a file */
     GW_CKPT_HELD, /* has none, and files that complete ones refer to: it was removed but these */
 } gw_ckpt_state;
 
 typedef struct gw_ckpt_found {
     int64_t step;
-    int64_t number; /* of the commit; 0 of one that is not complete */
+    int64_t number; /* of the commit; 0 where no manifest reads */
     const char *path;
     gw_ckpt_state state;
     const char *why; /* of a damaged or held one */
     bool newer;      /* damaged: of a format version that is not read */
     bool bare;       /* torn: all its data files are finished; only the manifest is missing */
-    const gw_ckpt_manifest *manifest; /* of a complete one */
+    const gw_ckpt_manifest *manifest; /* NULL where none reads */
 } gw_ckpt_found;
 
-/* Complete ones by the number of their commit, the newest first; the others each before the first
- * complete one of a lower step. */
+/* Those whose manifest reads by the number of their commit, the newest first; the others each
+ * before the first such one of a lower step. */
 typedef struct gw_ckpt_list {
     gw_ckpt_found *items;
     int n;
@@ -151,10 +155,10 @@ typedef struct gw_ckpt_list {
  * stay) and those whose step `keep_every` divides (0: none); with them those that were moved aside
  * as NAME.replaced-N, and torn folders older than the newest complete one that hold nothing but
  * files a save writes. `busy`: a step that is being saved, whose folder is left alone; -1: none.
- * Files that a manifest that stays refers to stay with it, wherever they are. Damaged and foreign
- * folders, and files we did not write, are left alone; where a manifest is of a version that is not
- * read, nothing is removed. No other process may save into run_dir at the same time: the caller
- * holds the run. */
+ * Files that a manifest that stays refers to stay with it, wherever they are. One that has lost a
+ * file does not count among the newest. Damaged and foreign folders, and files we did not write,
+ * are left alone; where a manifest is of a version that is not read, nothing is removed. No other
+ * process may save into run_dir at the same time: the caller holds the run. */
 GW_WARN_UNUSED gw_status gw_checkpoint_prune(const char *run_dir, int64_t keep_last,
                                              int64_t keep_every, int64_t busy, gw_diags *dg);
 
@@ -188,7 +192,7 @@ GW_WARN_UNUSED gw_status gw_checkpoint_commit(const gw_ckpt_manifest *m, gw_diag
 /* What a read would refuse of the counters is refused here, before anything is written. */
 GW_WARN_UNUSED gw_status gw_checkpoint_check(const gw_ckpt_meta *m, gw_diags *dg);
 
-/* Where a file of m stands. */
+/* Where a file of m stands. One that is referred to stands beside the checkpoint's folder. */
 const char *gw_checkpoint_file_path(const gw_ckpt_manifest *m, int file, gw_arena *a);
 /* RUN_DIR/checkpoints */
 const char *gw_checkpoint_home(const char *run_dir, gw_arena *a);

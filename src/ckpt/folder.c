@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // The folders of a run's checkpoints: which there are, and which go.
 //
-// Listing looks only at names and manifests: it does not read data, so a damaged data file shows at
-// load, and the caller goes on to the checkpoint before. There is one order, that of commits: a run
-// that fell back to an older checkpoint and went on from there has its newest state in the newest
-// commit, whatever steps lie beside it.
+// Listing looks at names, manifests and the sizes of files: a checkpoint is complete when each file
+// that its manifest names, its own or an older one's, is there with its size. It does not read
+// data, so a flipped bit shows at load, and the caller goes on to the checkpoint before. There is
+// one order, that of commits: a run that fell back to an older checkpoint and went on from there
+// has its newest state in the newest commit, whatever steps lie beside it.
 //
-// Old checkpoints are removed only after a commit, the manifest first, so that one that is half
-// removed is torn, not damaged. Which are old goes by the number of their commit, not by name. What
-// is removed are files that the manifest names, in folders of our name pattern with a manifest of
-// our format; a folder in which something else stands keeps that and stays. A save that was killed
-// leaves a torn folder with up to the state's full size in it: once a newer checkpoint is complete
-// it goes too, provided that every file in it has a name that only a save gives.
+// Only complete ones count for what stays: one that has lost a file takes nobody's place, and is
+// left alone with what it refers to, since the file may come back. Old checkpoints are removed only
+// after a commit, the manifest first, so that one that is half removed is torn, not damaged. Which
+// are old goes by the number of their commit, not by name. What is removed are files that the
+// manifest names, in folders of our name pattern with a manifest of our format; a folder in which
+// something else stands keeps that and stays. A save that was killed leaves a torn folder with up
+// to the state's full size in it: once a newer checkpoint is complete it goes too, provided that
+// every file in it has a name that only a save gives.
 //
 // A file that a manifest which stays refers to is kept whatever becomes of its own checkpoint; that
 // folder then has no manifest and is held for others, and what is left of it goes when nobody
@@ -96,50 +99,68 @@ static bool is_needed(const refs *r, const char *path, const char *file, gw_aren
 
 // ------------------------------------------------------------------ listing
 
-/* Complete ones by commit, then the rest by step; the newest first. */
+/* Those whose manifest reads by commit, then the rest by step; the newest first. */
 static int newest_first(const void *a, const void *b) {
     const gw_ckpt_found *x = a, *y = b;
-    bool p = x->state == GW_CKPT_COMPLETE, q = y->state == GW_CKPT_COMPLETE;
+    bool p = x->manifest != NULL, q = y->manifest != NULL;
     if (p != q) return p ? -1 : 1;
     if (p && x->number != y->number) return x->number > y->number ? -1 : 1;
     return x->step != y->step ? (x->step > y->step ? -1 : 1) : 0;
 }
 
-/* Each that is not complete goes before the first complete one of a lower step. */
+/* Each whose manifest does not read goes before the first of a lower step whose does. */
 static void merge(const gw_ckpt_found *sorted, int n, gw_ckpt_found *out) {
-    int complete = 0, at = 0;
-    while (complete < n && sorted[complete].state == GW_CKPT_COMPLETE) complete++;
-    int other = complete;
-    for (int i = 0; i < complete; i++) {
+    int known = 0, at = 0;
+    while (known < n && sorted[known].manifest) known++;
+    int other = known;
+    for (int i = 0; i < known; i++) {
         while (other < n && sorted[other].step > sorted[i].step) out[at++] = sorted[other++];
         out[at++] = sorted[i];
     }
     while (other < n) out[at++] = sorted[other++];
 }
 
+/* Sizes of the files that were seen, by "FOLDER/NAME". */
+typedef struct sizes {
+    gw_smap at;
+    GW_VEC(int64_t) bytes;
+} sizes;
+
+static void take_sizes(sizes *s, const char *path, const gw_place_list *in, gw_arena *a) {
+    for (int64_t i = 0; i < in->n; i++) {
+        if (in->items[i].kind != GW_PLACE_FILE) continue;
+        const char *name = gw_arena_printf(a, "%s/%s", name_of(path), in->items[i].name);
+        gw_smap_put_c(&s->at, name, (uint32_t)s->bytes.count);
+        gw_vec_push(&s->bytes, in->items[i].bytes);
+    }
+}
+
 /* Of a folder without a manifest: are all data files finished, and are there any? */
-static bool is_bare(const gw_place *p, const char *path, gw_arena *a) {
-    gw_place_list in;
+static bool is_bare(const gw_place_list *in) {
     bool finished, all = true;
     int64_t n = 0;
-    if (gw_place_list_of(p, path, a, &in, NULL) != GW_OK) return false;
-    for (int64_t i = 0; i < in.n; i++) {
-        if (is_temporary(in.items[i].name, "manifest.json")) all = false;
-        if (!is_data(in.items[i].name, &finished)) continue;
+    for (int64_t i = 0; i < in->n; i++) {
+        if (is_temporary(in->items[i].name, "manifest.json")) all = false;
+        if (!is_data(in->items[i].name, &finished)) continue;
         all = all && finished;
         n++;
     }
     return all && n > 0;
 }
 
-static gw_ckpt_found look_at(const gw_place *p, const char *path, int64_t step, gw_arena *a) {
+/* Files before the manifest: what it names and is missing then is looked at again (find_lost). */
+static gw_ckpt_found look_at(const gw_place *p, const char *path, int64_t step, sizes *s,
+                             gw_arena *a) {
     gw_ckpt_found f = {.step = step, .path = path, .state = GW_CKPT_TORN};
     gw_place_entry e;
+    gw_place_list in = {0};
     gw_diags quiet;
     gw_ckpt_manifest *m = NULL;
     const char *manifest = gw_path_join(a, path, "manifest.json");
+    bool seen = gw_place_list_of(p, path, a, &in, NULL) == GW_OK;
+    if (seen) take_sizes(s, path, &in, a);
     if (gw_place_look(p, manifest, &e, NULL) == GW_OK && e.kind == GW_PLACE_ABSENT) {
-        f.bare = is_bare(p, path, a);
+        f.bare = seen && is_bare(&in);
         return f;
     }
     gw_diags_init(&quiet);
@@ -155,6 +176,46 @@ static gw_ckpt_found look_at(const gw_place *p, const char *path, int64_t step, 
     }
     gw_diags_release(&quiet);
     return f;
+}
+
+/* Is a file of m there with its size? Says in *why what is wrong. What the listing has not seen is
+ * looked for. */
+static bool is_there(const gw_place *p, const sizes *s, const gw_ckpt_manifest *m, int file,
+                     const char **why, gw_arena *a) {
+    const gw_ckpt_file *f = &m->files[file];
+    uint32_t at;
+    gw_place_entry e;
+    const char *folder = f->folder ? f->folder : name_of(m->path);
+    if (gw_smap_find_c(&s->at, gw_arena_printf(a, "%s/%s", folder, f->name), &at) &&
+        s->bytes.items[at] == f->bytes)
+        return true;
+    const char *path = gw_checkpoint_file_path(m, file, a);
+    /* What cannot be told (a place that does not answer) is no fault of the checkpoint. */
+    if (gw_place_look(p, path, &e, NULL) != GW_OK) return true;
+    if (e.kind == GW_PLACE_FILE && e.bytes == f->bytes) return true;
+    if (e.kind == GW_PLACE_FILE)
+        *why = gw_arena_printf(a, "%s has %lld bytes, and was written with %lld", path,
+                               (long long)e.bytes, (long long)f->bytes);
+    else
+        *why = gw_arena_printf(a, "%s %s", path,
+                               e.kind == GW_PLACE_ABSENT ? "is missing" : "is no file");
+    return false;
+}
+
+/* A checkpoint that has lost a file, its own or one that it refers to, is damaged. */
+static void find_lost(const gw_place *p, const sizes *s, gw_ckpt_found *f, gw_arena *a) {
+    gw_place_entry e;
+    const char *why = NULL, *manifest = gw_path_join(a, f->path, "manifest.json");
+    for (int i = 0; !why && f->manifest && i < f->manifest->nfiles; i++)
+        (void)!is_there(p, s, f->manifest, i, &why, a);
+    if (!why) return;
+    f->state = GW_CKPT_DAMAGED;
+    f->why = why;
+    if (gw_place_look(p, manifest, &e, NULL) != GW_OK || e.kind != GW_PLACE_ABSENT) return;
+    f->state = GW_CKPT_TORN; /* it was removed meanwhile */
+    f->manifest = NULL;
+    f->number = 0;
+    f->why = NULL;
 }
 
 /* Folders without a manifest that others need are no leftovers. */
@@ -178,12 +239,16 @@ static gw_status list_in(const gw_place *p, const char *home, gw_arena *a, gw_ck
     gw_place_list in;
     GW_TRY(gw_place_list_of(p, home, a, &in, dg));
     GW_VEC(gw_ckpt_found) found = {0};
+    sizes s = {0};
     for (int64_t i = 0; i < in.n; i++) {
         int64_t step = gw_checkpoint_step_of_name(in.items[i].name);
         if (step < 0 || in.items[i].kind != GW_PLACE_FOLDER) continue;
-        gw_ckpt_found one = look_at(p, gw_path_join(a, home, in.items[i].name), step, a);
+        gw_ckpt_found one = look_at(p, gw_path_join(a, home, in.items[i].name), step, &s, a);
         gw_vec_push(&found, one);
     }
+    for (int64_t i = 0; i < found.count; i++) find_lost(p, &s, &found.items[i], a);
+    gw_smap_release(&s.at);
+    gw_vec_release(&s.bytes);
     out->n = (int)found.count;
     if (out->n > 0) {
         find_held(found.items, out->n, a);
@@ -307,6 +372,7 @@ static gw_status prune(pruning *x, const gw_ckpt_list *list, int64_t keep_last, 
     bool *kept = gw_arena_new(&x->mem, bool, list->n + 1);
     for (int i = 0; i < list->n; i++) {
         const gw_ckpt_found *f = &list->items[i];
+        if (f->state == GW_CKPT_DAMAGED && f->manifest) refer(&x->needed, f->manifest, i, &x->mem);
         if (f->state != GW_CKPT_COMPLETE) continue;
         newest = GW_MAX(newest, f->step);
         if (++seen == keep_last) oldest = f->step;

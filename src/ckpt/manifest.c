@@ -13,20 +13,23 @@
 // file, start and size in each dimension, first element and count within that box.
 //
 // A file of an older checkpoint is named with that one's folder, which must be a sibling by our
-// pattern, and the step of what it holds.
+// pattern, and the step of what it holds. It stands beside the folder that the manifest was read
+// from, whatever name (".", a link) led there.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/clock.h" /* gw_clock_iso */
-#include "base/io.h"    /* gw_path_join */
+#include "base/io.h"    /* gw_path_join, gw_path_exists */
 #include "base/str.h"   /* gw_parse_i64 */
 #include "ckpt/checkpoint.h"
 #include "ckpt/place.h"
-#include "file/json.h" /* gw_json_parse */
-#include "version.h"   /* GW_VERSION, GW_COMMIT */
+#include "file/json.h"  /* gw_json_parse */
+#include "file/store.h" /* gw_store_is_url */
+#include "version.h"    /* GW_VERSION, GW_COMMIT */
 
 enum { MAX_BYTES = 1 << 30, MAX_LISTS = 1 << 20, MAX_CHUNKS = 1 << 24, MAX_FILES = 1 << 24 };
 
@@ -389,12 +392,27 @@ static gw_status read_text(const char *file, gw_str *text, gw_diags *dg) {
     return st;
 }
 
+/* "." and a link do not tell what stands beside the folder that they lead to. */
+static const char *real_home(const char *path, gw_arena *a) {
+    struct stat st;
+    const char *slash = strrchr(path, '/'), *home = NULL;
+    if (gw_store_is_url(path)) return NULL;
+    bool plain_one = gw_checkpoint_step_of_name(slash ? slash + 1 : path) >= 0;
+    if (plain_one && lstat(path, &st) == 0 && !S_ISLNK(st.st_mode)) return NULL;
+    char *real = realpath(path, NULL);
+    slash = real ? strrchr(real, '/') : NULL;
+    if (slash) home = gw_arena_strndup(a, real, (size_t)(slash - real));
+    free(real);
+    return home;
+}
+
 gw_status gw_checkpoint_read(const char *path, gw_arena *a, gw_ckpt_manifest **out, gw_diags *dg) {
     reader r = {.a = a, .dg = dg, .file = gw_path_join(a, path, "manifest.json")};
     gw_str text = {0};
     json_t *o = NULL;
     r.m = gw_arena_new(a, gw_ckpt_manifest, 1);
     r.m->path = gw_arena_strdup(a, path);
+    r.m->beside = real_home(path, a);
     gw_status st = read_text(r.file, &text, dg);
     if (st == GW_OK) st = gw_json_parse(gw_str_c(&text), text.len, r.file, &o, dg);
     gw_str_release(&text);
@@ -408,6 +426,10 @@ gw_status gw_checkpoint_read(const char *path, gw_arena *a, gw_ckpt_manifest **o
 const char *gw_checkpoint_file_path(const gw_ckpt_manifest *m, int file, gw_arena *a) {
     const gw_ckpt_file *f = &m->files[file];
     if (!f->folder) return gw_path_join(a, m->path, f->name);
+    if (m->beside) {
+        const char *real = gw_arena_printf(a, "%s/%s/%s", m->beside, f->folder, f->name);
+        if (gw_path_exists(real)) return real;
+    }
     const char *slash = strrchr(m->path, '/');
     const char *home = slash ? gw_arena_strndup(a, m->path, (size_t)(slash - m->path)) : ".";
     return gw_arena_printf(a, "%s/%s/%s", home, f->folder, f->name);

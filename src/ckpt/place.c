@@ -2,10 +2,12 @@
 // Places: which kind a path stands in, and the calls passed on to it.
 //
 // The kinds are asked in turn whether a path is theirs; the last takes every path. That is all
-// there is to choose: no caller knows what kind it speaks to.
+// there is to choose: no caller knows what kind it speaks to. Another scheme than theirs is no
+// directory.
 #include "ckpt/place.h"
 
-#include "base/panic.h" /* GW_ASSERT */
+#include "base/panic.h" /* gw_panic */
+#include "file/store.h" /* gw_store_is_url */
 
 static const gw_place_type *const kinds[] = {&gw_place_s3, &gw_place_dir};
 
@@ -13,6 +15,10 @@ gw_status gw_place_open(gw_place *p, const char *path, gw_diags *dg) {
     *p = (gw_place){0};
     for (size_t i = 0; i < GW_COUNT(kinds); i++) {
         if (!kinds[i]->takes(path)) continue;
+        if (kinds[i] == &gw_place_dir && gw_store_is_url(path))
+            return GW_FAIL(
+                dg, GW_ERR_USAGE, "usage",
+                "'%s' is no place for checkpoints: a directory is, or s3://BUCKET/PREFIX", path);
         gw_status st = kinds[i]->open(path, &p->state, dg);
         if (st == GW_OK) p->type = kinds[i];
         return st;

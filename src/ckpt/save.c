@@ -16,7 +16,10 @@
 // Bytes go from the arena to the buffer when the save begins, and from there to the file while the
 // next steps compute: the state is never half old and half new. The same number of a step may be
 // saved twice in a run's life (a damaged checkpoint was passed over on resume and its step is
-// reached again): the older folder is moved aside, not overwritten.
+// reached again): the older folder is moved aside, not overwritten. That is for commits that the
+// run has found when it began, or made. One that is newer was made by another run in the same
+// place: it is left as it is, and the save fails. So it is where the place can be locked and where
+// it cannot.
 //
 // What has not changed since the newest commit is not written (keep.c says how that is known). Each
 // rank tells in 2 which of its entries, in the order of the plan, are referred to, and in which of
@@ -56,6 +59,7 @@ struct gw_ckpt_save {
     gw_place place;
     const char *all, *path, *file; /* RUN_DIR/checkpoints, the folder, this rank's file */
     bool existed;                  /* the folder was there, with something else in it */
+    bool made;                     /* it is this save's to write into */
     const gw_ckpt_tensor *tensors; /* copies; their data is not looked at after begin */
     int n;
     gw_ckpt_plan *plan;
@@ -87,21 +91,31 @@ static gw_status move_aside(const gw_ckpt_save *s, bool held, gw_arena *mem, gw_
     return GW_FAIL(dg, GW_ERR_IO, "file-rename", "'%s' has been replaced too often", s->path);
 }
 
+static gw_status taken(const char *path, gw_diags *dg) {
+    gw_diag *g = gw_diag_add(dg, GW_ERROR, GW_ERR_IO, "checkpoint-taken", (gw_where){0},
+                             "'%s' is a commit of another run, made while this one went on", path);
+    gw_diag_hint(dg, g, "two runs save into one place: give each its own checkpoint.dir");
+    return GW_ERR_IO;
+}
+
 static gw_status lead_folder(gw_ckpt_save *s, const gw_ckpt_options *o, gw_diags *dg) {
     gw_place_entry e;
     gw_ckpt_list list;
     int64_t newest = 0;
     bool held = false;
-    if (gw_checkpoint_list(o->run_dir, &s->mem, &list, NULL) != GW_OK) list.n = 0;
+    GW_TRY(gw_checkpoint_list(o->run_dir, &s->mem, &list, dg));
     for (int i = 0; i < list.n; i++) {
+        if (o->commits > 0 && list.items[i].number >= o->commits)
+            return taken(list.items[i].path, dg);
         newest = GW_MAX(newest, list.items[i].number);
         held = held || (list.items[i].step == s->meta.step && list.items[i].state == GW_CKPT_HELD);
     }
-    if (s->meta.number <= 0) s->meta.number = newest + 1;
+    if (s->meta.number <= 0) s->meta.number = GW_MAX(newest + 1, o->commits);
     GW_TRY(move_aside(s, held, &s->mem, dg));
     GW_TRY(gw_place_look(&s->place, s->path, &e, dg));
     s->existed = e.kind != GW_PLACE_ABSENT;
     GW_TRY(gw_place_make(&s->place, s->path, dg));
+    s->made = true;
     return gw_place_sync(&s->place, s->all, dg); /* nothing is written under an old name */
 }
 
@@ -110,6 +124,7 @@ static gw_status make_folder(gw_ckpt_save *s, const gw_ckpt_options *o, gw_diags
     if (st == GW_OK) st = gw_checkpoint_check(&s->meta, dg);
     if (st == GW_OK && s->rank == 0) st = lead_folder(s, o, dg);
     GW_TRY(gw_exec_agree(s->comm, st, NULL, "a checkpoint's folder", dg));
+    s->made = true;
     /* Of hosts that share no disk: said when it is committed. */
     return gw_place_make(&s->place, s->path, dg);
 }
@@ -273,7 +288,8 @@ void gw_checkpoint_drop(gw_ckpt_save *s) {
     gw_ckpt_writer_free(s->writer);
     s->writer = NULL;
     gw_ckpt_keep_forget(s->keep); /* what was committed, if anything, is not known */
-    if (s->place.type) {
+    /* A folder that has been committed, by whomever, keeps what it has. */
+    if (s->made && !gw_place_has(&s->place, gw_path_join(&s->mem, s->path, "manifest.json"))) {
         (void)!gw_place_remove(&s->place, s->file, NULL);
         /* Stays while others have files in it. */
         if (s->rank == 0 && !s->existed) (void)!gw_place_remove_folder(&s->place, s->path, NULL);
@@ -441,6 +457,8 @@ static gw_status commit(gw_ckpt_save *s, const told *all, places *p, gw_diags *d
                            "rank %" PRId64 " and rank 0 disagree on who writes what", r);
     GW_TRY(list_files(s, all, p, &m, dg));
     list_chunks(s, p, &m);
+    if (gw_place_has(&s->place, gw_path_join(&s->mem, s->path, "manifest.json")))
+        return taken(s->path, dg);
     GW_TRY(gw_checkpoint_commit(&m, dg));
     return gw_place_sync(&s->place, s->all, dg);
 }
@@ -466,6 +484,7 @@ gw_status gw_checkpoint_end(gw_ckpt_save *s, gw_ckpt_stats *stats, gw_diags *dg)
     if (st == GW_OK) st = settle(s, &mine, all, dg);
     gw_mem_free(all);
     s->stats.commit_s = (double)(gw_clock_ns() - before) * 1e-9;
+    s->stats.number = s->meta.number;
     if (stats) *stats = s->stats;
     if (st != GW_OK) {
         frame(s, dg);

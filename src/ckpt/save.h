@@ -23,6 +23,9 @@ void gw_ckpt_keep_free(gw_ckpt_keep *k); /* not while a save goes on */
 
 typedef struct gw_ckpt_options {
     const char *run_dir;
+    /* One and the number of the newest commit that the run knows of there: a newer one is another
+     * run's, and this save fails (checkpoint-taken). 0: that is not looked at. On rank 0. */
+    int64_t commits;
     gw_comm *comm;        /* NULL: one rank */
     int64_t buffer_bytes; /* of this rank; 0: as much as it writes; at least two blocks */
     int64_t bytes_per_s;  /* that the writer takes of the disk; 0: all */
@@ -41,20 +44,23 @@ typedef struct gw_ckpt_stats {
     double write_s;         /* from the writer's first block to its file's name */
     double cpu_s;           /* processor time of the writer: hashing and writing */
     double commit_s;        /* what end took */
+    int64_t number;         /* of the commit, on rank 0 */
 } gw_ckpt_stats;
 
 typedef struct gw_ckpt_save gw_ckpt_save;
 
 /* On an error nothing is left to end. The folder is RUN_DIR/checkpoints/step-N; one of the same
- * step that is complete is moved aside to NAME.replaced-K, never overwritten. */
+ * step that is complete is moved aside to NAME.replaced-K, never overwritten; one that another run
+ * has committed meanwhile is not touched, and is an error. */
 GW_WARN_UNUSED gw_status gw_checkpoint_begin(gw_ckpt_save **out, const gw_ckpt_options *o,
                                              const gw_ckpt_meta *meta,
                                              const gw_ckpt_tensor *tensors, int n, gw_diags *dg);
 /* Has this rank's writer finished, or failed? Costs a load. */
 bool gw_checkpoint_poll(const gw_ckpt_save *s);
 int64_t gw_checkpoint_step(const gw_ckpt_save *s);
-/* On an error the folder has no manifest and what this save wrote is removed; others are as they
- * were. All ranks return an error then, and one has the reason. */
+/* On an error this save has committed nothing, or its commit is whole but may not last; what it
+ * wrote is removed where the folder has no manifest. Others are as they were. All ranks return an
+ * error then, and one has the reason. */
 GW_WARN_UNUSED gw_status gw_checkpoint_end(gw_ckpt_save *s, gw_ckpt_stats *stats, gw_diags *dg);
 /* Ends a save without a commit, on this rank alone: when a run gives up. */
 void gw_checkpoint_drop(gw_ckpt_save *s);

@@ -2,7 +2,8 @@
 // `gradwright checkpoint`: what a run has saved, what is in it, whether it is whole.
 //
 // A checkpoint is named by its own folder, or by its run: then it is the newest complete one, or
-// the one of --step. Listing reads manifests alone, verify every byte. diff compares what two
+// the one of --step. Listing reads manifests and looks for files, verify reads every
+// byte. diff compares what two
 // checkpoints mean, so it can tell whether two layouts of one run agree, or what a step changed.
 #include <inttypes.h>
 #include <jansson.h>
@@ -59,8 +60,8 @@ static gw_status pick(gw_cli *cli, const char *run, const char **path) {
         if (given ? f->step == step : f->state == GW_CKPT_COMPLETE && !best)
             best = f; /* the list has the newest commit first, as a resume goes through it */
     }
-    for (int i = 0; i < list.n && best && !given; i++)
-        if (list.items[i].state == GW_CKPT_DAMAGED && list.items[i].step > best->step) {
+    for (int i = 0; best && !given && &list.items[i] < best; i++)
+        if (list.items[i].state == GW_CKPT_DAMAGED) {
             gw_log_warn("%s is damaged and passed over: %s", list.items[i].path, list.items[i].why);
             passed_over(cli);
         }
@@ -378,6 +379,24 @@ static gw_status run_diff(gw_cli *cli) {
 
 // ------------------------------------------------------------------ prune
 
+static int count_of(const gw_ckpt_list *l, gw_ckpt_state state) {
+    int n = 0;
+    for (int i = 0; i < l->n; i++) n += l->items[i].state == state;
+    return n;
+}
+
+static void tell_pruned(gw_cli *cli, const gw_ckpt_list *before, const gw_ckpt_list *after) {
+    int held = count_of(after, GW_CKPT_HELD), damaged = count_of(after, GW_CKPT_DAMAGED);
+    fprintf(cli->out, "%s: %d of %d checkpoints stay\n", cli->args[1],
+            count_of(after, GW_CKPT_COMPLETE), count_of(before, GW_CKPT_COMPLETE));
+    if (held > 0)
+        fprintf(cli->out, "  and of %d older one%s the files that they refer to\n", held,
+                held > 1 ? "s" : "");
+    if (damaged > 0)
+        fprintf(cli->out, "  %d damaged one%s left alone (`checkpoint ls` says why)\n", damaged,
+                damaged > 1 ? "s are" : " is");
+}
+
 static gw_status run_prune(gw_cli *cli) {
     gw_ckpt_list before, after;
     int64_t last = gw_cli_int(cli, "keep-last", 0), every = gw_cli_int(cli, "keep-every", 0);
@@ -388,15 +407,18 @@ static gw_status run_prune(gw_cli *cli) {
                                        "stays");
     const char *home;
     int lock = -1;
+    gw_run_hold hold = {0};
     bool local = !gw_store_is_url(run);
     GW_TRY(home_of(cli, run, &home));
     if (local) GW_TRY(gw_run_lock(run, &lock, cli->diags)); /* a run that goes on prunes itself */
-    gw_status st = gw_checkpoint_list(home, cli->arena, &before, cli->diags);
+    gw_status st = gw_run_hold_checkpoints(&hold, run, home, cli->diags);
+    if (st == GW_OK) st = gw_checkpoint_list(home, cli->arena, &before, cli->diags);
     if (st == GW_OK) st = gw_checkpoint_prune(home, last, every, -1, cli->diags);
     if (st == GW_OK) st = gw_checkpoint_list(home, cli->arena, &after, cli->diags);
+    gw_run_release(&hold);
     if (local) gw_run_unlock(run, lock);
     GW_TRY(st);
-    if (!cli->quiet) fprintf(cli->out, "%s: %d of %d checkpoints stay\n", run, after.n, before.n);
+    if (!cli->quiet) tell_pruned(cli, &before, &after);
     return GW_OK;
 }
 

@@ -14,17 +14,19 @@
 #include <signal.h>
 #include <string.h>
 
-#include "base/log.h"      /* gw_log_info */
-#include "base/str.h"      /* gw_str_eq */
-#include "cli/command.h"   /* gw_command */
-#include "cli/ranks.h"     /* gw_cli_on_ranks_until */
-#include "cli/requeue.h"   /* gw_requeue_ask */
-#include "cli/runarg.h"    /* gw_cli_source */
-#include "cli/supervise.h" /* gw_supervise */
-#include "comm/mpi.h"      /* gw_mpi_launched */
-#include "run/exec_comm.h" /* gw_exec_agree */
-#include "train/elastic.h" /* gw_elastic_load */
-#include "train/loop.h"    /* gw_train_run */
+#include "base/log.h" /* gw_log_info */
+#include "base/str.h" /* gw_str_eq */
+#include "cli/command.h"
+#include "file/store.h" /* gw_store_is_url */ /* gw_command */
+#include "cli/ranks.h"                        /* gw_cli_on_ranks_until */
+#include "cli/requeue.h"                      /* gw_requeue_ask */
+#include "cli/runarg.h"                       /* gw_cli_source */
+#include "cli/supervise.h"                    /* gw_supervise */
+#include "comm/mpi.h"                         /* gw_mpi_launched */
+#include "file/store.h"                       /* gw_store_is_url */
+#include "run/exec_comm.h"                    /* gw_exec_agree */
+#include "train/elastic.h"                    /* gw_elastic_load */
+#include "train/loop.h"                       /* gw_train_run */
 
 static volatile sig_atomic_t stop_signal;
 
@@ -182,6 +184,12 @@ static gw_status run(gw_cli *cli) {
              .out_dir = gw_cli_string(cli, "out", default_out(cli, cli->args[0])),
              .resume = gw_cli_flag(cli, "resume")};
     bool requeue = gw_cli_flag(cli, "requeue");
+    if (gw_store_is_url(j.out_dir))
+        return gw_cli_usage_error(cli,
+                                  "--out '%s' is no directory: a run directory is on this "
+                                  "machine, its checkpoints can be elsewhere (--set "
+                                  "checkpoint.dir=s3://BUCKET/PREFIX)",
+                                  j.out_dir);
     GW_TRY(check_options(cli, &j));
     GW_TRY(gw_cli_ranks(cli, &j.ranks));
     GW_TRY(gw_cli_source(cli, cli->args[0], &j.source));

@@ -47,15 +47,15 @@ static gw_status check_tokenizer(gw_cli *cli, const gw_runfile *rf, const gw_sou
 }
 
 /* A run directory's own settings, and its copies of the model's configuration and tokenizer. */
-static gw_status open_run(gw_cli *cli, const char *dir, const gw_source_options *o, gw_runfile *rf,
-                          gw_session *s) {
+static gw_status open_run(gw_cli *cli, const char *dir, const char *checkpoint,
+                          const gw_source_options *o, gw_runfile *rf, gw_session *s) {
     GW_TRY(refuse_compute(cli, o));
     const char *set = tokenizer_set(cli, o);
     GW_TRY(gw_runfile_load(rf, gw_path_join(cli->arena, dir, "config.yaml"), &set, set ? 1 : 0,
                            cli->diags));
     gw_session_use_copies(rf, dir, true);
     GW_TRY(check_tokenizer(cli, rf, o));
-    return gw_session_open_params(s, rf, dir, o->need_tokenizer, cli->diags);
+    return gw_session_open_params(s, rf, checkpoint, o->need_tokenizer, cli->diags);
 }
 
 static gw_status open_public(gw_cli *cli, const char *path, const gw_source_options *o,
@@ -102,13 +102,32 @@ static const char *run_of_config(gw_cli *cli, const char *path) {
     return gw_path_is_dir(gw_path_join(cli->arena, dir, "checkpoints")) ? dir : NULL;
 }
 
+/* The run directory whose checkpoint `path` is, or NULL. */
+static const char *run_of_checkpoint(gw_cli *cli, const char *path) {
+    const char *slash = strrchr(path, '/');
+    if (!slash || gw_checkpoint_step_of_name(slash + 1) < 0) return NULL;
+    char *run = gw_arena_strndup(cli->arena, path, (size_t)(slash - path));
+    char *last = strrchr(run, '/');
+    if (!last) return gw_str_eq(run, "checkpoints") ? "." : NULL;
+    *last = 0;
+    return has(cli, run, "config.yaml") ? run : NULL;
+}
+
+static const char *without_slash(gw_cli *cli, const char *path) {
+    size_t n = strlen(path);
+    return n > 1 && path[n - 1] == '/' ? gw_arena_strndup(cli->arena, path, n - 1) : path;
+}
+
 gw_status gw_cli_open_source(gw_cli *cli, const char *path, const gw_source_options *o,
                              gw_runfile *rf, gw_session *s) {
     memset(rf, 0, sizeof *rf);
     memset(s, 0, sizeof *s);
     GW_TRY(gw_cli_need_path(cli, path));
     if (gw_path_is_dir(path)) {
-        if (has(cli, path, "config.yaml")) return open_run(cli, path, o, rf, s);
+        const char *checkpoint = without_slash(cli, path);
+        const char *of = run_of_checkpoint(cli, checkpoint);
+        if (of) return open_run(cli, of, checkpoint, o, rf, s);
+        if (has(cli, path, "config.yaml")) return open_run(cli, path, path, o, rf, s);
         if (has(cli, path, "config.json")) return open_public(cli, path, o, rf, s);
         return gw_fail_at(cli->diags, GW_ERR_USAGE, "source-kind", (gw_where){.file = path},
                           "the directory is neither a run (config.yaml) nor a Hugging Face model "
@@ -116,5 +135,5 @@ gw_status gw_cli_open_source(gw_cli *cli, const char *path, const gw_source_opti
     }
     if (gw_str_ends(path, ".gguf")) return open_public(cli, path, o, rf, s);
     const char *run = run_of_config(cli, path);
-    return run ? open_run(cli, run, o, rf, s) : open_runfile(cli, path, o, rf, s);
+    return run ? open_run(cli, run, run, o, rf, s) : open_runfile(cli, path, o, rf, s);
 }

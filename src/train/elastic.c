@@ -161,6 +161,16 @@ static bool stands(const gw_runfile *rf, gw_elastic_batch was) {
            rf->train.micro_batch == was.micro;
 }
 
+/* Was an accumulation asked for beside all that makes up the batch, and is it another? Then no
+ * other one is put in its place. */
+static bool contradicts(const gw_runfile *rf, gw_elastic_batch was) {
+    const char *from = gw_runfile_where(rf, "train.accumulate").file;
+    const gw_rf_train *t = &rf->train;
+    return gw_runfile_is_set(rf, "train.accumulate") && from && gw_str_starts(from, "--set") &&
+           gw_runfile_is_set(rf, "train.micro_batch") && t->micro_batch == was.micro &&
+           rf->layout.dp == was.dp;
+}
+
 /* What the first reading told is what there is to tell. */
 static gw_status keep_first(gw_diags *first, gw_status st, gw_diags *dg) {
     gw_diags_take(dg, first);
@@ -179,6 +189,7 @@ gw_status gw_elastic_load(const gw_elastic_source *src, int64_t ranks, gw_elasti
     bool anew = told && gw_runfile_is_set(rf, "train.global_batch");
     if (was.global == 0 || !told || (st == GW_OK && (anew || stands(rf, was))))
         return keep_first(&first, st, dg);
+    if (st != GW_OK && contradicts(rf, was)) return keep_first(&first, st, dg);
     anew = anew && rf->train.global_batch != was.global;
     if (anew) was.global = rf->train.global_batch;
     if (!share_out(rf, was, rf->layout.dp, &s)) {

@@ -70,6 +70,8 @@ typedef struct run {
     int nsaves;           /* begun */
     int lock;             /* of the run directory; -1: not held */
     int64_t beat_ns;      /* of it */
+    gw_run_hold hold;     /* of where checkpoints go, if that is elsewhere */
+    int64_t commits;      /* one and the newest commit there at the beginning; 0: not looked for */
     gw_pipeline pipeline;
     bool staged; /* there is one */
     bool opened;
@@ -108,41 +110,6 @@ static const char *checkpoints(const run *r) {
     return gw_session_checkpoints(r->rf, r->opts->out_dir);
 }
 
-/* Data without a manifest is a save that did not finish, and nothing is lost by beginning anew; but
- * where all data files are finished and only manifests are missing, somebody has lost a run. */
-static gw_status check_left(run *r) {
-    gw_ckpt_list list;
-    int bare = 0, other = 0;
-    const char *one = NULL;
-    if (r->opts->fresh || r->opts->restarted) return GW_OK;
-    GW_TRY(gw_checkpoint_list(checkpoints(r), &r->mem, &list, r->dg));
-    for (int i = 0; i < list.n; i++) {
-        bool torn = list.items[i].state == GW_CKPT_TORN;
-        other += !torn;
-        bare += torn && list.items[i].bare;
-        if (torn && list.items[i].bare && !one) one = list.items[i].path;
-    }
-    if (bare == 0 || other > 0) return GW_OK;
-    gw_diag *d = gw_diag_add(r->dg, GW_ERROR, GW_ERR_FORMAT, "checkpoint-none", (gw_where){0},
-                             "'%s' has no checkpoint to go on from: of %d folder%s with complete "
-                             "data, such as %s, the manifest is missing",
-                             checkpoints(r), bare, bare > 1 ? "s" : "", one);
-    gw_diag_hint(r->dg, d,
-                 "bring the manifests back; --fresh, or removing the folders, begins at step 1");
-    return GW_ERR_FORMAT;
-}
-
-static gw_status check_empty(run *r) {
-    gw_ckpt_list list;
-    GW_TRY(gw_checkpoint_list(checkpoints(r), &r->mem, &list, r->dg));
-    if (list.n == 0 && !gw_path_exists(in_dir(r, "metrics.jsonl"))) return GW_OK;
-    gw_diag *d = gw_diag_add(r->dg, GW_ERROR, GW_ERR_USAGE, "run-exists", (gw_where){0},
-                             "'%s' already holds a run (%s)", r->opts->out_dir,
-                             list.n > 0 ? "it has checkpoints" : "it has metrics.jsonl");
-    gw_diag_hint(r->dg, d, "add --resume to continue it, or choose another directory with --out");
-    return GW_ERR_USAGE;
-}
-
 /* A path that holds from any working directory. */
 static const char *absolute(run *r, const char *path, const char *here) {
     if (!path || !*path || *path == '/' || !here) return path;
@@ -152,6 +119,118 @@ static const char *absolute(run *r, const char *path, const char *here) {
 /* Of data, URLs stay as they are. */
 static const char *absolute_data(run *r, const char *path, const char *here) {
     return path && gw_store_is_url(path) ? path : absolute(r, path, here);
+}
+
+/* Where data are finished and only manifests are missing, somebody has lost a run. */
+static gw_status refuse_bare(run *r, int bare, const char *one) {
+    gw_diag *d = gw_diag_add(r->dg, GW_ERROR, GW_ERR_FORMAT, "checkpoint-none", (gw_where){0},
+                             "'%s' has no checkpoint to go on from: of %d folder%s with complete "
+                             "data, such as %s, the manifest is missing",
+                             checkpoints(r), bare, bare > 1 ? "s" : "", one);
+    gw_diag_hint(r->dg, d,
+                 "bring the manifests back; --fresh, or removing the folders, begins at step 1");
+    return GW_ERR_FORMAT;
+}
+
+/* A name that two ways to the same folder share. */
+static const char *real_name(run *r, const char *path) {
+    if (gw_store_is_url(path)) return path;
+    char *real = realpath(path, NULL);
+    const char *name = gw_arena_strdup(&r->mem, real ? real : path);
+    free(real);
+    return name;
+}
+
+/* The run saved elsewhere, as its config.yaml says. */
+static gw_status check_home(run *r) {
+    if (!gw_path_exists(in_dir(r, "config.yaml"))) return GW_OK;
+    const char *was = gw_session_checkpoints_of(r->opts->out_dir, &r->mem);
+    char *here = getcwd(NULL, 0);
+    const char *is = absolute_data(r, checkpoints(r), here);
+    bool same = gw_str_eq(real_name(r, absolute_data(r, was, here)), real_name(r, is));
+    free(here);
+    if (same) return GW_OK;
+    gw_diag *d = gw_diag_add(r->dg, GW_ERROR, GW_ERR_CONFIG, "checkpoint-none",
+                             (gw_where){.file = in_dir(r, "config.yaml")},
+                             "the run's checkpoints are in '%s'; there is none in '%s', where this "
+                             "would continue it from",
+                             was, checkpoints(r));
+    gw_diag_hint(r->dg, d,
+                 "checkpoint.dir says where (`--set checkpoint.dir=%s`); --fresh begins at step 1",
+                 was);
+    return GW_ERR_CONFIG;
+}
+
+/* Did a run that left these metrics commit for certain? Before the first interval was over, or
+ * while the folder of the first save is unfinished, it may not have. */
+static bool has_saved(run *r, int64_t last, int64_t torn) {
+    int64_t every = r->rf->checkpoint.every;
+    gw_runfile was;
+    gw_diags faults;
+    const char *config = in_dir(r, "config.yaml");
+    gw_diags_init(&faults);
+    if (gw_path_exists(config)) {
+        if (gw_runfile_load(&was, config, NULL, 0, &faults) == GW_OK) every = was.checkpoint.every;
+        gw_runfile_release(&was);
+    }
+    gw_diags_release(&faults);
+    if (gw_path_exists(in_dir(r, "summary.json"))) return true; /* written behind a save */
+    if (every <= 0 || last < every) return false;
+    return torn != every || last > 2 * every;
+}
+
+/* Steps were taken and saved, and what was saved is not there. */
+static gw_status check_steps(run *r, int64_t torn) {
+    gw_history h = {0};
+    const char *metrics = in_dir(r, "metrics.jsonl");
+    if (!gw_path_exists(metrics)) return GW_OK;
+    GW_TRY(gw_metrics_read(metrics, &r->mem, &h, r->dg));
+    int64_t last = h.nsteps > 0 ? h.steps[h.nsteps - 1].step : 0;
+    if (last == 0 || !has_saved(r, last, torn)) return GW_OK;
+    gw_diag *d =
+        gw_diag_add(r->dg, GW_ERROR, GW_ERR_FORMAT, "checkpoint-none", (gw_where){.file = metrics},
+                    "the run took %" PRId64 " steps, and '%s' has no checkpoint to go on "
+                    "from",
+                    last, gw_checkpoint_home(checkpoints(r), &r->mem));
+    gw_diag_hint(r->dg, d,
+                 "bring the checkpoints back, or say with checkpoint.dir where they are; --fresh "
+                 "begins at step 1 and its metrics replace these");
+    return GW_ERR_FORMAT;
+}
+
+/* A run that goes on where there is no checkpoint begins anew. That is refused where it would cost
+ * somebody the run that was there: a save that did not finish costs nothing. */
+static gw_status check_left(run *r) {
+    gw_ckpt_list list;
+    int bare = 0;
+    int64_t torn = -1;
+    const char *one = NULL;
+    if (r->opts->fresh || r->opts->restarted) return GW_OK;
+    GW_TRY(gw_checkpoint_list(checkpoints(r), &r->mem, &list, r->dg));
+    for (int i = 0; i < list.n; i++) {
+        const gw_ckpt_found *f = &list.items[i];
+        if (f->state != GW_CKPT_TORN) return GW_OK; /* for the session to judge */
+        bare += f->bare;
+        if (f->bare && !one) one = f->path;
+        torn = f->step; /* the lowest is the last */
+    }
+    GW_TRY(check_home(r));
+    /* The first save of all, killed between its data and its manifest, costs nothing. */
+    bool first = bare == 1 && torn == r->rf->checkpoint.every;
+    return bare > 0 && !first ? refuse_bare(r, bare, one) : check_steps(r, torn);
+}
+
+static gw_status check_empty(run *r) {
+    gw_ckpt_list list = {0};
+    bool metrics = gw_path_exists(in_dir(r, "metrics.jsonl"));
+    const char *holds = metrics ? r->opts->out_dir : checkpoints(r);
+    if (!r->opts->resume) GW_TRY(gw_checkpoint_list(checkpoints(r), &r->mem, &list, r->dg));
+    if (list.n == 0 && !metrics) return GW_OK;
+    gw_diag *d = gw_diag_add(r->dg, GW_ERROR, GW_ERR_USAGE, "run-exists", (gw_where){0},
+                             "'%s' already holds a run (%s)", holds,
+                             list.n > 0 ? "it has checkpoints" : "it has metrics.jsonl");
+    gw_diag_hint(r->dg, d, "add --resume to continue it, or choose another directory with --out");
+    return GW_ERR_USAGE;
 }
 
 static void make_absolute(run *r, const char *here) {
@@ -269,8 +348,20 @@ static gw_status take_history(run *r) {
     return GW_OK;
 }
 
+/* Holds what is there of the place of checkpoints, and takes note of what was committed before. */
+static gw_status hold_place(run *r) {
+    gw_ckpt_list list;
+    GW_TRY(gw_run_hold_checkpoints(&r->hold, r->opts->out_dir, checkpoints(r), r->dg));
+    if (r->commits > 0) return GW_OK;
+    GW_TRY(gw_checkpoint_list(checkpoints(r), &r->mem, &list, r->dg));
+    r->commits = 1;
+    for (int i = 0; i < list.n; i++) r->commits = GW_MAX(r->commits, list.items[i].number + 1);
+    return GW_OK;
+}
+
 /* Holds the directory. One that is not there yet is made, and looked at again: another run may have
- * come first. */
+ * come first. Checkpoints that stand elsewhere are no sign of that for a run that continues them.
+ */
 static gw_status take_dir(run *r) {
     if (r->lock >= 0) return GW_OK;
     GW_TRY(gw_dir_make(r->opts->out_dir, r->dg));
@@ -281,8 +372,10 @@ static gw_status take_dir(run *r) {
 static gw_status claim(run *r) {
     if (!leads(r)) return GW_OK;
     GW_TRY(check_name(r));
-    if (!gw_path_is_dir(r->opts->out_dir)) return GW_OK;
-    GW_TRY(gw_run_lock(r->opts->out_dir, &r->lock, r->dg));
+    bool there = gw_path_is_dir(r->opts->out_dir);
+    if (there) GW_TRY(gw_run_lock(r->opts->out_dir, &r->lock, r->dg));
+    GW_TRY(hold_place(r));
+    if (!there) return r->opts->resume ? check_left(r) : GW_OK;
     return r->opts->resume ? check_left(r) : check_empty(r);
 }
 
@@ -290,6 +383,8 @@ static gw_status claim(run *r) {
 static gw_status furnish(run *r) {
     if (!leads(r)) return GW_OK;
     GW_TRY(take_dir(r));
+    if (!gw_store_is_url(checkpoints(r))) GW_TRY(gw_dir_make(checkpoints(r), r->dg));
+    GW_TRY(hold_place(r));
     gw_run_clean(r->opts->out_dir);
     GW_TRY(write_config(r));
     GW_TRY(gw_session_keep_copies(r->rf, r->opts->out_dir, r->dg));
@@ -307,6 +402,7 @@ static gw_status begin(run *r) {
     GW_TRY(gw_session_open_or_begin(&r->s, r->rf, r->opts->resume ? r->opts->out_dir : NULL,
                                     r->opts->fresh, r->opts->comm, r->dg));
     r->opened = true;
+    r->s.commits = r->commits;
     GW_TRY(gw_session_go_ahead(&r->s, r->dg));
     r->moe =
         gw_moe_metrics_new(r->s.x, r->opts->comm, &r->s.table, gw_setup_aux_units(&r->s.setup));
@@ -505,6 +601,7 @@ static gw_status steps(run *r) {
         gw_session_step_result t;
         r->s.wants_stop = stopped(r);
         gw_run_beat(r->lock, &r->beat_ns);
+        gw_run_hold_beat(&r->hold);
         int64_t from = gw_clock_ns();
         GW_TRY(gw_session_step(&r->s, &t, r->dg));
         r->stepping_ns += gw_clock_ns() - from;
@@ -619,6 +716,7 @@ gw_status gw_train_run(gw_runfile *rf, const gw_train_opts *opts, json_t **summa
     (void)!gw_ledger_close(r->ledger, NULL);
     gw_moe_metrics_free(r->moe);
     if (r->opened) gw_session_close(&r->s);
+    gw_run_release(&r->hold);
     if (r->lock >= 0) gw_run_unlock(opts->out_dir, r->lock);
     gw_arena_release(&r->mem);
     gw_mem_free(r);

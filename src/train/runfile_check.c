@@ -671,6 +671,15 @@ static void check_experts(gw_runfile *rf, gw_diags *dg) {
 }
 
 /* What names parts that a net for images has not. */
+/* A store that can be written to. */
+static void check_checkpoint(const gw_runfile *rf, gw_diags *dg) {
+    const char *dir = rf->checkpoint.dir;
+    if (!dir || !strstr(dir, "://") || gw_str_starts(dir, "s3://")) return;
+    gw_diag *g = gw_runfile_error(rf, dg, "checkpoint.dir", "config-value",
+                                  "checkpoints are not written to '%s'", dir);
+    gw_diag_hint(dg, g, "name a directory, or s3://BUCKET/PREFIX");
+}
+
 static void check_images(const gw_runfile *rf, gw_diags *dg) {
     if (!is_of_images(rf)) return;
     if (rf->optimizer.name == GW_RF_MUON && !is_bad(rf, "optimizer.name")) {
@@ -703,6 +712,7 @@ void gw_rf_derive_and_check(gw_runfile *rf, gw_diags *dg) {
     check_images(rf, dg);
     check_rope(rf, dg);
     check_experts(rf, dg);
+    check_checkpoint(rf, dg);
     if (!is_set(rf, "data.tokenizer"))
         rf->data.tokenizer = rf->model.source == GW_RF_PATH || images ? NULL : "bytes";
     derive_batch(rf, dg);

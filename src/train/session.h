@@ -75,7 +75,9 @@ typedef struct gw_session {
     gw_ckpt_save *saving; /* one that is being written; NULL: none */
     gw_ckpt_keep *keep;   /* between saves; NULL before the first */
     char save_dir[4096];  /* where it goes: what gw_session_checkpoints says of the run */
-    bool fresh;           /* where no checkpoint is whole the run begins anew */
+    int64_t commits;      /* the newest commit it knows of, by number, and one; 0: not looked for */
+    bool fresh;           /* where no checkpoint is whole the run begins anew; once resumed: it
+                             did, beside others that stay */
     /* Digests (session_probe.c): of the checkpoint it began from, and what makes new ones. */
     gw_ckpt_probe resumed_probe;
     bool spread_statistics; /* running statistics are not those that were saved */
@@ -119,8 +121,9 @@ GW_WARN_UNUSED gw_status gw_session_open_or_begin(gw_session *s, gw_runfile *rf,
                                                   const char *run_dir, bool fresh, gw_comm *comm,
                                                   gw_diags *dg);
 /* Opens the parameters alone, in the dtype in which the optimizer keeps them: from the newest whole
- * checkpoint of run_dir (an error when it has none), or with NULL from model.path's weights or the
- * seed. s->x holds them: for gw_exec_opts.params_from and gw_weights_export. */
+ * checkpoint of run_dir, or the one that run_dir names (RUN/checkpoints/step-00000040; an error
+ * when there is none), or with NULL from model.path's weights or the seed. s->x holds them: for
+ * gw_exec_opts.params_from and gw_weights_export. */
 GW_WARN_UNUSED gw_status gw_session_open_params(gw_session *s, gw_runfile *rf, const char *run_dir,
                                                 bool need_tokenizer, gw_diags *dg);
 /* Opens everything that a checkpoint of the run file at step 0 holds, and no data: parameters from
@@ -247,6 +250,20 @@ GW_WARN_UNUSED gw_status gw_run_lock(const char *dir, int *lock, gw_diags *dg);
 void gw_run_unlock(const char *dir, int lock);
 /* Says that the holder lives, at most once in some seconds; *last_ns is its memory, 0 at first. */
 void gw_run_beat(int lock, int64_t *last_ns);
+/* The place of checkpoints, held besides the run directory where it is another: that of
+ * checkpoint.dir, and the folder that a link named `checkpoints` leads to. {0}: nothing is held. */
+enum { GW_RUN_PLACES = 2 };
+typedef struct gw_run_hold {
+    int n, lock[GW_RUN_PLACES];
+    char *dir[GW_RUN_PLACES];
+    int64_t beat_ns[GW_RUN_PLACES];
+} gw_run_hold;
+/* run_dir is held by the caller. Takes what of `place` is there; called again, what has come since.
+ * Errors as of gw_run_lock, with nothing more held than before. A store cannot be held. */
+GW_WARN_UNUSED gw_status gw_run_hold_checkpoints(gw_run_hold *h, const char *run_dir,
+                                                 const char *place, gw_diags *dg);
+void gw_run_hold_beat(gw_run_hold *h);
+void gw_run_release(gw_run_hold *h);
 /* Where checkpoints of a run are, as RUN_DIR of ckpt/checkpoint.h: checkpoint.dir, or run_dir. */
 const char *gw_session_checkpoints(const gw_runfile *rf, const char *run_dir);
 /* The same of a run directory whose run file is not at hand: as its config.yaml says. In `a`. */

@@ -12,6 +12,10 @@
 // by a process of another host, is refused. The moment is told by the clock of the file system,
 // which both have in common. A lock that nobody holds any more is taken over, and that is said.
 //
+// Where checkpoints go elsewhere (checkpoint.dir, or a link named `checkpoints`), that place is
+// held in the same way: two runs with directories of their own would remove each other's commits
+// there. A lock is the file's, not the name's, so one that two names lead to is taken once.
+//
 // A run that began from a public model needs that model's configuration and tokenizer whenever it
 // is generated from, exported or continued. Both are small, and copied at the start:
 //
@@ -38,7 +42,9 @@
 #include "base/clock.h"    /* gw_clock_ns */
 #include "base/io.h"       /* gw_path_join */
 #include "base/log.h"      /* gw_log_warn */
+#include "base/panic.h"    /* GW_ASSERT */
 #include "base/str.h"      /* gw_str_eq */
+#include "file/store.h"    /* gw_store_is_url */
 #include "train/session.h" /* this module's contract */
 
 /* ---- the lock ---- */
@@ -63,7 +69,7 @@ static void this_host(char out[96]) {
     if (gethostname(out, 95) != 0 || !*out) snprintf(out, 96, "?");
 }
 
-static gw_status in_use(const char *dir, int fd, int64_t age_s, gw_diags *dg) {
+static gw_status in_use(const char *dir, int fd, int64_t age_s, const char *hint, gw_diags *dg) {
     owner o;
     char beat[64] = "";
     bool known = read_owner(fd, &o);
@@ -72,7 +78,7 @@ static gw_status in_use(const char *dir, int fd, int64_t age_s, gw_diags *dg) {
                              "the directory is in use by process %s%s%s%s%s%s",
                              known ? o.process : "(unknown)", *o.host ? " on " : "", o.host,
                              *o.since ? " since " : "", o.since, beat);
-    gw_diag_hint(dg, g, "wait for that run, stop it, or choose another directory with --out");
+    gw_diag_hint(dg, g, "wait for that run, stop it, or %s", hint);
     return GW_ERR_USAGE;
 }
 
@@ -107,8 +113,8 @@ static void write_owner(int fd) {
 
 /* fd is ours as far as this host's locks tell. What is in it is of a holder that ended without
  * releasing it, or of one on another host whose lock does not reach here. */
-static gw_status take_over(int fd, const char *dir, const char *path, bool locks, gw_arena *mem,
-                           gw_diags *dg) {
+static gw_status take_over(int fd, const char *dir, const char *path, bool locks, const char *hint,
+                           gw_arena *mem, gw_diags *dg) {
     owner o;
     char host[96];
     this_host(host);
@@ -117,7 +123,7 @@ static gw_status take_over(int fd, const char *dir, const char *path, bool locks
     int64_t age = age_of(fd, path, mem);
     bool alive = here ? !locks && kill((pid_t)strtol(o.process, NULL, 10), 0) == 0
                       : age >= 0 && age < STALE_S;
-    if (alive) return in_use(dir, fd, age, dg);
+    if (alive) return in_use(dir, fd, age, hint, dg);
     gw_log_info("%s: the lock of process %s%s%s is stale (it ended without releasing it) and taken "
                 "over",
                 dir, o.process, *o.host ? " on " : "", o.host);
@@ -131,7 +137,8 @@ void gw_run_beat(int lock, int64_t *last_ns) {
     (void)!futimens(lock, NULL); /* a sign that is missed is made up for by the next */
 }
 
-gw_status gw_run_lock(const char *dir, int *lock, gw_diags *dg) {
+/* hint: what else than waiting there is to do for one that comes second. */
+static gw_status lock_dir(const char *dir, const char *hint, int *lock, gw_diags *dg) {
     gw_arena mem = {0};
     const char *path = gw_path_join(&mem, dir, ".lock");
     gw_status st = GW_OK;
@@ -142,14 +149,14 @@ gw_status gw_run_lock(const char *dir, int *lock, gw_diags *dg) {
             st = GW_FAIL(dg, GW_ERR_IO, "file-create", "cannot create '%s': %s", path,
                          strerror(errno));
         } else if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
-            if (is_at(fd, path)) st = take_over(fd, dir, path, true, &mem, dg);
+            if (is_at(fd, path)) st = take_over(fd, dir, path, true, hint, &mem, dg);
             if (st == GW_OK && is_at(fd, path)) write_owner(*lock = fd);
         } else if (errno == EWOULDBLOCK) {
-            st = in_use(dir, fd, -1, dg);
+            st = in_use(dir, fd, -1, hint, dg);
         } else {
             gw_log_warn("'%s' cannot be locked (%s): see that no other run writes there", dir,
                         strerror(errno));
-            st = take_over(fd, dir, path, false, &mem, dg);
+            st = take_over(fd, dir, path, false, hint, &mem, dg);
             if (st == GW_OK) write_owner(*lock = fd);
         }
         if (fd >= 0 && *lock < 0) {
@@ -161,6 +168,10 @@ gw_status gw_run_lock(const char *dir, int *lock, gw_diags *dg) {
     return st;
 }
 
+gw_status gw_run_lock(const char *dir, int *lock, gw_diags *dg) {
+    return lock_dir(dir, "choose another directory with --out", lock, dg);
+}
+
 void gw_run_unlock(const char *dir, int lock) {
     if (lock < 0) return;
     gw_arena mem = {0};
@@ -168,6 +179,54 @@ void gw_run_unlock(const char *dir, int lock) {
     if (is_at(lock, path)) unlink(path);
     close(lock);
     gw_arena_release(&mem);
+}
+
+/* ---- the place of checkpoints ---- */
+
+static bool same_dir(const char *x, const char *y) {
+    struct stat a, b;
+    return stat(x, &a) == 0 && stat(y, &b) == 0 && a.st_ino == b.st_ino && a.st_dev == b.st_dev;
+}
+
+static gw_status hold_one(gw_run_hold *h, const char *run_dir, const char *dir, gw_diags *dg) {
+    if (!gw_path_is_dir(dir) || same_dir(dir, run_dir)) return GW_OK;
+    for (int i = 0; i < h->n; i++)
+        if (same_dir(dir, h->dir[i])) return GW_OK;
+    GW_ASSERT(h->n < GW_RUN_PLACES);
+    GW_TRY(lock_dir(dir, "give each run its own checkpoint.dir", &h->lock[h->n], dg));
+    h->dir[h->n] = memcpy(gw_mem_alloc(strlen(dir) + 1), dir, strlen(dir) + 1);
+    h->beat_ns[h->n++] = 0;
+    return GW_OK;
+}
+
+gw_status gw_run_hold_checkpoints(gw_run_hold *h, const char *run_dir, const char *place,
+                                  gw_diags *dg) {
+    struct stat st;
+    gw_arena mem = {0};
+    gw_run_hold before = *h;
+    if (gw_store_is_url(place)) return GW_OK;
+    const char *folder = gw_path_join(&mem, place, "checkpoints");
+    gw_status s = hold_one(h, run_dir, place, dg);
+    if (s == GW_OK && lstat(folder, &st) == 0 && S_ISLNK(st.st_mode))
+        s = hold_one(h, run_dir, folder, dg);
+    while (s != GW_OK && h->n > before.n) {
+        gw_run_unlock(h->dir[h->n - 1], h->lock[h->n - 1]);
+        gw_mem_free(h->dir[--h->n]);
+    }
+    gw_arena_release(&mem);
+    return s;
+}
+
+void gw_run_hold_beat(gw_run_hold *h) {
+    for (int i = 0; i < h->n; i++) gw_run_beat(h->lock[i], &h->beat_ns[i]);
+}
+
+void gw_run_release(gw_run_hold *h) {
+    for (int i = 0; i < h->n; i++) {
+        gw_run_unlock(h->dir[i], h->lock[i]);
+        gw_mem_free(h->dir[i]);
+    }
+    *h = (gw_run_hold){0};
 }
 
 const char *gw_session_checkpoints(const gw_runfile *rf, const char *run_dir) {

@@ -24,9 +24,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/io.h"       /* gw_path_exists */
+#include "base/io.h"       /* gw_path_join */
 #include "base/log.h"      /* gw_log_warn */
 #include "base/str.h"      /* gw_str */
+#include "ckpt/place.h"    /* gw_place_look */
 #include "file/json.h"     /* json_t */
 #include "train/ranks.h"   /* gw_ranks_me */
 #include "train/session.h" /* this module's contract */
@@ -214,15 +215,9 @@ static void tell_changes(const gw_session *s, const json_t *was, const json_t *i
         gw_log_warn("the run goes on, but not bitwise: sums are taken in another order");
 }
 
-static bool compare_keys(const gw_session *s, const json_t *was, const json_t *is, gw_arena *a,
-                         gw_diags *dg) {
-    bool fits = refuse_keys(s, was, is, false, a, dg) && refuse_keys(s, was, is, true, a, dg);
-    if (fits && trains(s)) tell_changes(s, was, is, a);
-    return fits;
-}
-
-static gw_status check_config(const gw_session *s, const gw_ckpt_manifest *m, bool *fits,
-                              gw_diags *dg) {
+/* `taken`: it fits, and what changed is told. */
+static gw_status check_config(const gw_session *s, const gw_ckpt_manifest *m, bool taken,
+                              bool *fits, gw_diags *dg) {
     gw_runfile old;
     gw_arena mem = {0};
     const char *name = gw_arena_printf(&mem, "%s/manifest.json (config)", m->path);
@@ -230,7 +225,11 @@ static gw_status check_config(const gw_session *s, const gw_ckpt_manifest *m, bo
         gw_runfile_parse(&old, name, m->meta.config, (int64_t)strlen(m->meta.config), NULL, 0, dg);
     if (st == GW_OK) {
         json_t *was = as_json(&old), *is = as_json(s->rf);
-        *fits = compare_keys(s, was, is, &mem, dg) && *fits;
+        if (taken)
+            tell_changes(s, was, is, &mem);
+        else
+            *fits = refuse_keys(s, was, is, false, &mem, dg) &&
+                    refuse_keys(s, was, is, true, &mem, dg) && *fits;
         json_decref(was);
         json_decref(is);
     }
@@ -349,18 +348,55 @@ static const char *next_word(const char **at, gw_arena *a) {
     return w;
 }
 
+/* The word of `words` with the key of `like` ("layers=2"); NULL: there is none. */
+static const char *word_like(const char *words, const char *like, gw_arena *a) {
+    size_t key = strcspn(like, "=");
+    for (const char *w; (w = next_word(&words, a)) != NULL;)
+        if (strcspn(w, "=") == key && memcmp(w, like, key) == 0) return w;
+    return NULL;
+}
+
+static void refuse_word(const gw_session *s, const char *is, const char *was, gw_diags *dg) {
+    gw_diag *g =
+        gw_diag_add(dg, GW_ERROR, GW_ERR_CONFIG, "resume-changed", (gw_where){.file = s->rf->file},
+                    "the model has %s; the checkpoint's has %s", is, was);
+    gw_diag_hint(dg, g, "set it back, or begin another run with a new --out");
+}
+
+/* What only one of the two has follows from a word that they have with two values. */
+static bool same_values(const gw_session *s, const char *is, const char *was, gw_arena *a,
+                        gw_diags *dg) {
+    bool same = true;
+    for (const char *x; (x = next_word(&is, a)) != NULL;) {
+        const char *y = word_like(was, x, a);
+        if (!y || strcmp(x, y) == 0) continue;
+        refuse_word(s, x, y, dg);
+        same = false;
+        if (gw_str_starts(x, "family=")) break; /* nothing else is to be compared */
+    }
+    return same;
+}
+
+/* `turned`: `is` are the words of the checkpoint. */
+static bool same_keys(const gw_session *s, const char *is, const char *was, bool turned,
+                      gw_arena *a, gw_diags *dg) {
+    bool same = true;
+    for (const char *x; (x = next_word(&is, a)) != NULL;) {
+        if (word_like(was, x, a)) continue;
+        const char *none = gw_arena_printf(a, "no %.*s", (int)strcspn(x, "="), x);
+        refuse_word(s, turned ? none : x, turned ? x : none, dg);
+        same = false;
+    }
+    return same;
+}
+
 static bool check_model(const gw_session *s, const gw_ckpt_manifest *m, gw_diags *dg) {
     gw_arena mem = {0};
     const char *is = gw_session_model_words(s, &mem), *was = m->meta.model;
     bool same = strcmp(is, was) == 0;
-    while (!same) {
-        const char *x = next_word(&is, &mem), *y = next_word(&was, &mem);
-        if (!x && !y) break;
-        if (gw_str_eq(x, y)) continue;
-        gw_diag *g = gw_diag_add(
-            dg, GW_ERROR, GW_ERR_CONFIG, "resume-changed", (gw_where){.file = s->rf->file},
-            "the model has %s; the checkpoint's has %s", x ? x : "nothing", y ? y : "nothing");
-        gw_diag_hint(dg, g, "set it back, or begin another run with a new --out");
+    if (!same && same_values(s, is, was, &mem, dg)) {
+        same = same_keys(s, is, was, false, &mem, dg);
+        same = same_keys(s, was, is, true, &mem, dg) && same;
     }
     gw_arena_release(&mem);
     return same;
@@ -390,20 +426,29 @@ static gw_status check_fits(const gw_session *s, const gw_ckpt_manifest *m, gw_d
     bool fits = true;
     char hex[33] = "";
     if (m->meta.batch > 0) /* a run that has not begun may still become another */
-        GW_TRY(check_config(s, m, &fits, dg));
+        GW_TRY(check_config(s, m, false, &fits, dg));
     fits = check_model(s, m, dg) && fits;
     if (*s->data_hash)
         fits = check_hash(s, "training data", "data.train", s->data_hash, m->meta.data, dg) && fits;
-    if (*s->valid_hash && *m->meta.valid && strcmp(s->valid_hash, m->meta.valid) != 0)
-        gw_log_warn("data.valid is another set than before: losses of validation from here on do "
-                    "not compare with the earlier ones");
     if (s->setup.tokenizer)
         fits = check_hash(s, "tokenizer", "data.tokenizer",
                           gw_hash128_hex(hex, gw_tokenizer_hash(s->setup.tokenizer)),
                           m->meta.tokenizer, dg) &&
                fits;
-    if (fits && trains(s)) tell_bits(s, &m->meta);
     return fits ? GW_OK : GW_ERR_CONFIG;
+}
+
+/* Says of the one that is taken what is another than it was. */
+static void tell_fit(const gw_session *s, const gw_ckpt_manifest *m) {
+    bool fits = true;
+    gw_diags quiet; /* it was read before */
+    gw_diags_init(&quiet);
+    if (m->meta.batch > 0 && trains(s)) (void)!check_config(s, m, true, &fits, &quiet);
+    gw_diags_release(&quiet);
+    if (*s->valid_hash && *m->meta.valid && strcmp(s->valid_hash, m->meta.valid) != 0)
+        gw_log_warn("data.valid is another set than before: losses of validation from here on do "
+                    "not compare with the earlier ones");
+    if (trains(s)) tell_bits(s, &m->meta);
 }
 
 static void take_counters(gw_session *s, const gw_ckpt_meta *m) {
@@ -497,8 +542,10 @@ static gw_status load_tensors(gw_session *s, const gw_ckpt_manifest *m, gw_diags
     return st;
 }
 
-/* One candidate. A fault of its bytes is reported as a warning and leaves *taken false. */
-static gw_status try_one(gw_session *s, const gw_ckpt_found *f, bool *taken, gw_diags *dg) {
+/* One candidate. A fault of its bytes leaves *taken false and is told in *fault (NULL: it was said
+ * already). */
+static gw_status try_one(gw_session *s, const gw_ckpt_found *f, bool *taken, const char **fault,
+                         gw_arena *keep, gw_diags *dg) {
     gw_arena mem = {0};
     gw_diags faults;
     gw_diags_init(&faults);
@@ -508,41 +555,58 @@ static gw_status try_one(gw_session *s, const gw_ckpt_found *f, bool *taken, gw_
     if (read == GW_OK) st = check_fits(s, m, dg);
     if (read == GW_OK && st == GW_OK) read = load_tensors(s, m, &faults);
     int64_t unread = read != GW_OK;
+    *fault = NULL;
     st = gw_exec_agree(s->comm, st, &unread, "reading a checkpoint", dg);
     if (st == GW_OK && read == GW_OK && unread) {
         gw_log_warn("%s is whole here, but not where another rank reads it; looking for an earlier "
                     "checkpoint",
                     f->path);
     } else if (st == GW_OK && read == GW_OK) {
+        tell_fit(s, m);
         take_counters(s, &m->meta);
         s->resumed_path = gw_arena_strdup(&s->mem, f->path);
         *taken = true;
     } else if (st == GW_OK && read == GW_ERR_UNSUPPORTED && !m) {
         st = refuse_version(f, &faults, dg);
-    } else if (st == GW_OK && gw_path_exists(gw_path_join(&mem, f->path, "manifest.json"))) {
-        gw_log_warn("%s; looking for an earlier checkpoint", fault_text(&faults, &mem));
+    } else if (st == GW_OK) {
+        *fault = gw_arena_strdup(keep, fault_text(&faults, &mem));
     }
     gw_diags_release(&faults);
     gw_arena_release(&mem);
     return st;
 }
 
+/* Is one that was not taken still there? If so it is passed over, and that is said. */
+static gw_status pass_over(const gw_place *p, const gw_ckpt_found *f, const char *fault,
+                           bool *there, gw_arena *mem, gw_diags *dg) {
+    gw_place_entry e = {0};
+    bool torn = f->state == GW_CKPT_TORN;
+    const char *path = torn ? f->path : gw_path_join(mem, f->path, "manifest.json");
+    *there = true;
+    GW_TRY(gw_place_look(p, path, &e, dg));
+    *there = e.kind != GW_PLACE_ABSENT;
+    if (!*there) return GW_OK;
+    if (torn)
+        gw_log_warn("%s has no manifest: its save goes on or did not finish; passed over", f->path);
+    else if (fault)
+        gw_log_warn("%s; looking for an earlier checkpoint", fault);
+    return GW_OK;
+}
+
 /* Tries the listed ones. *gone: the folder of one was removed meanwhile. */
-static gw_status try_list(gw_session *s, const gw_ckpt_list *list, bool *found, bool *gone,
-                          int *damaged, gw_arena *mem, gw_diags *dg) {
+static gw_status try_list(gw_session *s, const gw_place *p, const gw_ckpt_list *list, bool *found,
+                          bool *gone, int *damaged, gw_arena *mem, gw_diags *dg) {
     gw_status st = GW_OK;
     *gone = false;
     *damaged = 0;
     for (int i = 0; st == GW_OK && !*found && !*gone && i < list->n; i++) {
         const gw_ckpt_found *f = &list->items[i];
-        bool torn = f->state == GW_CKPT_TORN;
+        const char *fault = NULL;
+        bool there, torn = f->state == GW_CKPT_TORN;
         if (f->state == GW_CKPT_HELD) continue;
-        if (!torn) st = try_one(s, f, found, dg);
+        if (!torn) st = try_one(s, f, found, &fault, mem, dg);
         if (st != GW_OK || *found) break;
-        bool there = gw_path_exists(torn ? f->path : gw_path_join(mem, f->path, "manifest.json"));
-        if (torn && there)
-            gw_log_warn("%s has no manifest: its save goes on or did not finish; passed over",
-                        f->path);
+        st = pass_over(p, f, fault, &there, mem, dg);
         int64_t missed = !there;
         st = gw_exec_agree(s->comm, st, &missed, "reading a checkpoint", dg);
         *gone = missed != 0;
@@ -575,32 +639,77 @@ static gw_status share_list(const gw_session *s, const char *run_dir, gw_ckpt_li
     return GW_OK;
 }
 
+/* Does anything stand there that somebody may want back: a commit, or one but for its manifest? */
+static bool holds_any(const gw_ckpt_list *list) {
+    for (int i = 0; i < list->n; i++)
+        if (list->items[i].state != GW_CKPT_TORN || list->items[i].bare) return true;
+    return false;
+}
+
+/* No checkpoint was taken. */
+static gw_status begin_anew(gw_session *s, const char *dir, const gw_ckpt_list *list, int damaged,
+                            bool gone, gw_diags *dg) {
+    bool any = damaged > 0 || gone;
+    s->fresh = s->fresh && (any || holds_any(list));
+    if (s->fresh) {
+        gw_log_warn("'%s' has no checkpoint that is whole: the run begins anew, as asked, and "
+                    "removes none of what stands there",
+                    dir);
+        return GW_OK;
+    }
+    if (!any) return GW_OK;
+    gw_status st = GW_FAIL(dg, GW_ERR_FORMAT, "checkpoint-none",
+                           "'%s' has no checkpoint that is whole (%d damaged)", dir, damaged);
+    gw_diag_hint(dg, dg ? dg->last : NULL,
+                 "the warnings above say what is wrong with each; restore one from a copy, or "
+                 "begin anew with --fresh");
+    return st;
+}
+
+/* "RUN/checkpoints/step-00000040" is one checkpoint of RUN: *run_dir becomes RUN. -1: any path. */
+static int64_t one_checkpoint(const char **run_dir, gw_arena *mem) {
+    static const char FOLDER[] = "/checkpoints";
+    const char *slash = strrchr(*run_dir, '/');
+    int64_t step = slash ? gw_checkpoint_step_of_name(slash + 1) : -1;
+    if (step < 0) return -1;
+    char *parent = gw_arena_strndup(mem, *run_dir, (size_t)(slash - *run_dir));
+    if (!gw_str_ends(parent, FOLDER)) return -1;
+    parent[strlen(parent) - strlen(FOLDER)] = 0;
+    *run_dir = parent;
+    return step;
+}
+
+static void keep_only(gw_ckpt_list *list, int64_t step) {
+    int n = 0;
+    for (int i = 0; i < list->n; i++)
+        if (list->items[i].step == step) list->items[n++] = list->items[i];
+    list->n = n;
+}
+
 gw_status gw_session_resume(gw_session *s, const char *run_dir, bool *found, gw_diags *dg) {
     enum {
         ROUNDS = 40
     }; /* a run that saves without pause prunes faster than a busy machine reads */
     gw_arena mem = {0};
-    gw_ckpt_list list;
+    gw_ckpt_list list = {0};
+    gw_place place = {0};
     *found = false;
     int damaged = 0;
     bool gone = true;
-    gw_status st = GW_OK;
+    int64_t only = one_checkpoint(&run_dir, &mem);
     run_dir = gw_session_checkpoints(s->rf, run_dir);
+    gw_status st = gw_place_open(&place, gw_checkpoint_home(run_dir, &mem), dg);
+    st = gw_exec_agree(s->comm, st, NULL, "looking for checkpoints", dg);
     for (int round = 0; round < ROUNDS && st == GW_OK && gone; round++) {
         st = gw_checkpoint_list(run_dir, &mem, &list, dg);
+        if (st == GW_OK && only >= 0) keep_only(&list, only);
         st = gw_exec_agree(s->comm, st, NULL, "listing checkpoints", dg);
         if (st == GW_OK) st = share_list(s, run_dir, &list, &mem, dg);
-        if (st == GW_OK) st = try_list(s, &list, found, &gone, &damaged, &mem, dg);
+        if (st == GW_OK) st = try_list(s, &place, &list, found, &gone, &damaged, &mem, dg);
     }
-    if (st == GW_OK && !*found && (damaged > 0 || gone) && s->fresh) {
-        gw_log_warn("'%s' has no checkpoint that is whole: the run begins anew, as asked", run_dir);
-    } else if (st == GW_OK && !*found && (damaged > 0 || gone)) {
-        st = GW_FAIL(dg, GW_ERR_FORMAT, "checkpoint-none",
-                     "'%s' has no checkpoint that is whole (%d damaged)", run_dir, damaged);
-        gw_diag_hint(dg, dg ? dg->last : NULL,
-                     "the warnings above say what is wrong with each; restore one from a copy, or "
-                     "begin anew with --fresh");
-    }
+    if (st == GW_OK && *found) s->fresh = false;
+    if (st == GW_OK && !*found) st = begin_anew(s, run_dir, &list, damaged, gone, dg);
+    gw_place_close(&place);
     gw_arena_release(&mem);
     return st;
 }

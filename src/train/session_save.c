@@ -6,6 +6,9 @@
 // is complete. A save that the run waits for anyway (the last one, one before it stops, all of them
 // with checkpoint.async false) copies nothing: the writer reads the tensors where they lie.
 //
+// After a commit old ones go. A run that began anew beside commits that it could not read removes
+// none: what they are is for whoever asked for it to judge.
+//
 // What the ranks keep from one save to the next, the buffer and the hashes of the newest commit,
 // lives as long as the session.
 #include <inttypes.h>
@@ -44,13 +47,14 @@ static gw_status commit(gw_session *s, gw_diags *dg) {
     s->saving = NULL;
     GW_TRY(gw_checkpoint_end(done, &stats, dg));
     s->saved = step;
+    if (s->commits > 0) s->commits = stats.number + 1;
     gw_log_debug("saved the checkpoint of step %" PRId64
                  ": it held up the run for %.3f s (and %.3f s "
                  "for its probe), was written in %.3f s (%.3f s of a processor) and committed in "
                  "%.3f s; %" PRId64 " bytes are written, %" PRId64 " are those of older ones",
                  step, stats.begin_s, s->probe_s, stats.write_s, stats.cpu_s, stats.commit_s,
                  stats.bytes, stats.referred_bytes);
-    if (gw_ranks_me(s->comm) != 0) return GW_OK;
+    if (gw_ranks_me(s->comm) != 0 || s->fresh) return GW_OK;
     return gw_checkpoint_prune(s->save_dir, s->rf->checkpoint.keep_last,
                                s->rf->checkpoint.keep_every, -1, dg);
 }
@@ -78,6 +82,7 @@ static gw_status begin(gw_session *s, const char *run_dir, bool waits, gw_diags 
     snprintf(s->save_dir, sizeof s->save_dir, "%s", gw_session_checkpoints(s->rf, run_dir));
     if (!s->keep) s->keep = gw_ckpt_keep_new();
     gw_ckpt_options o = {.run_dir = s->save_dir,
+                         .commits = s->commits,
                          .comm = s->comm,
                          .keep = s->keep,
                          .direct = waits,

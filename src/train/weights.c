@@ -410,6 +410,25 @@ static bool is_read(const source *s, const char *name, const gw_param *params, i
     return false;
 }
 
+static bool equal_bytes(const void *a, int64_t na, const void *b, int64_t nb) {
+    return na == nb && memcmp(a, b, (size_t)na) == 0;
+}
+
+/* Is it the head of a model whose head is its embedding, with the same bits as that? */
+static bool is_tied_head(const source *s, const gw_model *m, const gw_param *embed,
+                         const char *name) {
+    if (!m->tie) return false;
+    if (s->gguf) {
+        const gw_gguf_tensor *a = gw_gguf_find_tensor(s->gguf, name);
+        const gw_gguf_tensor *b = gw_gguf_find_tensor(s->gguf, embed->gguf);
+        return strcmp(name, "output.weight") == 0 && b && a->type == b->type &&
+               equal_bytes(a->data, a->bytes, b->data, b->bytes);
+    }
+    const gw_st_tensor *a = find_name(s, name), *b = find_st(s, embed->hf);
+    return strcmp(name, "lm_head.weight") == 0 && b && a->dtype == b->dtype &&
+           equal_bytes(a->data, a->bytes, b->data, b->bytes);
+}
+
 static void warn_unread(const source *s, const gw_model *m, const gw_param *params, int n,
                         gw_diags *dg) {
     enum { NAMED = 20 };
@@ -418,9 +437,8 @@ static void warn_unread(const source *s, const gw_model *m, const gw_param *para
     gw_str names = {0};
     for (int64_t i = 0; i < count; i++) {
         const char *name = name_at(s, i);
-        bool tied_head =
-            m->tie && (strcmp(name, "lm_head.weight") == 0 || strcmp(name, "output.weight") == 0);
-        if (tied_head || harmless(name) || is_read(s, name, params, n)) continue;
+        if (harmless(name) || is_read(s, name, params, n)) continue;
+        if (is_tied_head(s, m, &params[0], name)) continue;
         if (!first) first = name;
         if (unread++ < NAMED) gw_str_printf(&names, "%s%s", names.len ? ", " : "", name);
     }

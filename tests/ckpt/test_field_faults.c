@@ -19,6 +19,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/io.h"     /* gw_file_read */
 #include "base/log.h"    /* gw_log_set_level */
@@ -288,5 +290,59 @@ TEST(a_load_reads_the_blocks_it_needs) {
     CHECK(loaded.bytes_read <= 2 * BLOCK); /* it may lie across an edge */
     gw_mem_free(w);
     gw_arena_release(&mem);
+    gw_diags_release(&dg);
+}
+
+static gw_status save_as(const char *dir, int64_t step, int64_t commits, float first,
+                         gw_diags *dg) {
+    float w[4096];
+    gw_ckpt_save *s = NULL;
+    gw_ckpt_stats stats;
+    gw_ckpt_tensor t = vector(w, 4096);
+    gw_ckpt_meta m = meta_at(step);
+    gw_ckpt_options o = {.run_dir = test_tmp_path(dir), .commits = commits, .direct = true};
+    fill(w, 4096, first);
+    GW_TRY(gw_checkpoint_begin(&s, &o, &m, &t, 1, dg));
+    GW_TRY(gw_checkpoint_end(s, &stats, dg));
+    CHECK_EQ(stats.number, commits);
+    return GW_OK;
+}
+
+/* Two runs in one place, which nothing locks: what one has committed since the other looked is not
+ * moved aside, whatever its step; nor when both save the same step at one time. */
+TEST(a_commit_of_another_run_is_not_touched) {
+    gw_diags dg;
+    gw_diags_init(&dg);
+    gw_log_set_level(GW_LOG_QUIET);
+    float w[4096];
+    gw_ckpt_save *late = NULL;
+    gw_ckpt_tensor t = vector(w, 4096);
+    gw_ckpt_meta m = meta_at(8), got;
+    gw_ckpt_options o = {.run_dir = test_tmp_path("run"), .commits = 3};
+    CHECK_OK(save_as("run", 2, 1, 100, &dg), &dg);
+    for (int64_t step = 2; step <= 3; step++) {
+        gw_diags_clear(&dg);
+        CHECK_FAILS(save_as("run", step, 1, 900, &dg), &dg, "is a commit of another run");
+    }
+    gw_diags_clear(&dg);
+    CHECK(!gw_path_exists(test_tmp_path("run/checkpoints/step-00000002.replaced-1")));
+    CHECK(!gw_path_exists(folder("run", 3)));
+    float *is = load("run", 2, 4096, &got, &dg);
+    CHECK(is[0] == 100.0f);
+    gw_mem_free(is);
+    CHECK_OK(save_as("run", 2, 2, 200, &dg), &dg); /* its own, or one that it knew of, goes aside */
+    CHECK(gw_path_exists(test_tmp_path("run/checkpoints/step-00000002.replaced-1")));
+    fill(w, 4096, 800);
+    CHECK_OK(gw_checkpoint_begin(&late, &o, &m, &t, 1, &dg), &dg);
+    while (!gw_checkpoint_poll(late)) usleep(1000);
+    pid_t p = fork(); /* files that are being written are named after the process */
+    if (p == 0) _exit(save_as("run", 8, 3, 700, NULL) == GW_OK ? 0 : 1);
+    int ended = 1;
+    CHECK(waitpid(p, &ended, 0) == p && ended == 0);
+    CHECK_FAILS(gw_checkpoint_end(late, NULL, &dg), &dg, "is a commit of another run");
+    gw_diags_clear(&dg);
+    is = load("run", 8, 4096, NULL, &dg);
+    CHECK(is[0] == 700.0f);
+    gw_mem_free(is);
     gw_diags_release(&dg);
 }

@@ -335,3 +335,78 @@ TEST(a_version_3_manifest_is_read) {
     drop(&s);
     gw_diags_release(&dg);
 }
+
+/* What has lost a file is not complete: it takes no whole one's place when old ones go. */
+TEST(one_that_lost_a_file_removes_nobody) {
+    gw_diags dg;
+    gw_diags_init(&dg);
+    gw_log_set_level(GW_LOG_QUIET);
+    state s;
+    make(&s);
+    s.references = false;
+    for (int64_t step = 1; step <= 4; step++) save_next(&s, step);
+    CHECK(unlink(data(4)) == 0 && truncate(data(3), 1000) == 0);
+    prune(1);
+    CHECK_EQ(state_of(4, NULL), GW_CKPT_DAMAGED);
+    CHECK_EQ(state_of(3, NULL), GW_CKPT_DAMAGED);
+    CHECK_EQ(state_of(2, NULL), GW_CKPT_COMPLETE);
+    CHECK(!gw_path_exists(folder(1)));
+    drop(&s);
+    gw_diags_release(&dg);
+}
+
+TEST(one_that_lost_what_it_refers_to_removes_nobody) {
+    gw_diags dg;
+    gw_diags_init(&dg);
+    gw_log_set_level(GW_LOG_QUIET);
+    state s;
+    make(&s);
+    for (int64_t step = 1; step <= 2; step++) save_next(&s, step);
+    s.x[0][3] = 7; /* written anew with step 3, and referred to by step 4 */
+    for (int64_t step = 3; step <= 4; step++) save_next(&s, step);
+    CHECK(rename(data(3), test_tmp_path("elsewhere")) == 0);
+    prune(1);
+    CHECK_EQ(state_of(4, NULL), GW_CKPT_DAMAGED);
+    CHECK_EQ(state_of(3, NULL), GW_CKPT_DAMAGED);
+    CHECK_EQ(state_of(2, NULL), GW_CKPT_COMPLETE);
+    CHECK(gw_path_exists(data(1)));
+    CHECK(rename(test_tmp_path("elsewhere"), data(3)) == 0); /* it is found again */
+    CHECK_EQ(state_of(4, NULL), GW_CKPT_COMPLETE);
+    CHECK_OK(look(&s, 4, true, &dg), &dg);
+    drop(&s);
+    gw_diags_release(&dg);
+}
+
+static gw_status verify_at(const char *path, gw_diags *dg) {
+    gw_arena mem = {0};
+    gw_ckpt_manifest *m = NULL;
+    int64_t faults;
+    gw_status st = gw_checkpoint_read(path, &mem, &m, dg);
+    if (st == GW_OK) st = gw_checkpoint_verify(m, &faults, dg);
+    gw_arena_release(&mem);
+    return st;
+}
+
+/* What is referred to stands beside the real folder, whatever name led there; a folder that was
+ * moved away and linked back has it beside the link. */
+TEST(references_are_found_from_any_name) {
+    gw_diags dg;
+    gw_diags_init(&dg);
+    char here[400];
+    state s;
+    make(&s);
+    for (int64_t step = 1; step <= 2; step++) save_next(&s, step);
+    CHECK(symlink(folder(2), test_tmp_path("link")) == 0);
+    CHECK(symlink(folder(2), test_tmp_path("step-00000002")) == 0);
+    CHECK_OK(verify_at(test_tmp_path("link"), &dg), &dg);
+    CHECK_OK(verify_at(test_tmp_path("step-00000002"), &dg), &dg);
+    CHECK(getcwd(here, sizeof here) && chdir(folder(2)) == 0);
+    CHECK_OK(verify_at(".", &dg), &dg);
+    CHECK_OK(verify_at("../step-00000002/.", &dg), &dg);
+    CHECK(chdir(here) == 0);
+    CHECK(rename(folder(2), test_tmp_path("moved")) == 0);
+    CHECK(symlink(test_tmp_path("moved"), folder(2)) == 0);
+    CHECK_OK(verify_at(folder(2), &dg), &dg);
+    drop(&s);
+    gw_diags_release(&dg);
+}

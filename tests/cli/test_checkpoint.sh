@@ -80,7 +80,38 @@ says "no checkpoint of step 3" "$gw" checkpoint show a --step 3
 says "neither a run directory nor a checkpoint" "$gw" checkpoint show .
 says "is no folder" "$gw" checkpoint show run.yaml
 says "takes two checkpoints" "$gw" checkpoint diff a
+# One checkpoint of several goes out by its own name.
+"$gw" export a/checkpoints/step-00000002 --out exported-2 >/dev/null
+"$gw" export a --out exported-4 >/dev/null
+if cmp -s exported-2/model.safetensors exported-4/model.safetensors; then
+    fail 'step 2 is exported as step 4 is'
+fi
+
 says "--keep-last" "$gw" checkpoint prune a
 "$gw" checkpoint prune a --keep-last 1 | grep -q '1 of 2'
 test ! -e a/checkpoints/step-00000002
 "$gw" checkpoint ls . | grep -q 'no checkpoints'
+says "is no place for checkpoints" "$gw" checkpoint ls http://127.0.0.1:9/a
+
+# One that has lost a file, or the end of one, is damaged: ls says why, prune does not count it.
+"$gw" train run.yaml --out c --quiet
+rm c/checkpoints/step-00000004/rank-00000.safetensors
+"$gw" checkpoint ls c | grep 'step-00000004/rank-00000.safetensors is missing' | grep -q damaged
+"$gw" checkpoint prune c --keep-last 1 >out
+grep -q '1 of 1 checkpoints' out || fail "$(cat out)"
+grep -q '1 damaged one is left alone' out || fail "$(cat out)"
+"$gw" checkpoint verify c --step 2 | grep -q whole
+if "$gw" checkpoint verify c >out 2>&1; then fail "a damaged newest one is no success"; fi
+
+# A second run into the place of a run's checkpoints, and prune there, are refused while it lives.
+mkdir k
+"$gw" train run.yaml --out k1 --set checkpoint.dir=k --set train.steps=1000000 --quiet 2>/dev/null &
+pid=$!
+for _ in $(seq 300); do [ ! -e k/checkpoints/step-00000002/manifest.json ] || break; sleep 0.05; done
+says "in use by process $pid" "$gw" train run.yaml --out k2 --set checkpoint.dir=k --resume
+says "in use by process $pid" "$gw" checkpoint prune k --keep-last 1
+says "in use by process $pid" "$gw" checkpoint prune k1 --keep-last 1
+kill -9 $pid
+wait $pid 2>/dev/null || true
+rm -rf k1
+"$gw" checkpoint prune k --keep-last 1 | grep -q '1 of'

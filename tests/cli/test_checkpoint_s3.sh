@@ -89,6 +89,33 @@ assert 'runs/a/checkpoints/step-00000002/notes.txt' in keys, keys
 assert not any('step-00000004' in k for k in keys), keys
 assert 'runs/a/checkpoints/step-00000006/manifest.json' in keys, keys"
 
+# A newest checkpoint that is torn, lacks a file or is damaged is passed over, once, with the reason;
+# what stands there is not touched by that. The run directory may be lost with the host.
+torn=s3://models/runs/t
+"$GW_BIN" train run.yaml --out t --quiet --set checkpoint.dir=$torn
+goes_on() { # WORDS: on from step 4
+    rm -rf t
+    timeout 60 "$GW_BIN" train run.yaml --out t --resume --fresh --set checkpoint.dir=$torn --until 4 \
+        --set checkpoint.keep_last=1 --set train.steps=7 >out.txt 2>&1 || fail "no resume: $(cat out.txt)"
+    grep -q 'continuing after step 4' out.txt || fail "$1: $(cat out.txt)"
+    grep -q -- "$1" out.txt || fail "nowhere '$1': $(cat out.txt)"
+    [ "$(grep -c 'train.steps: 6 -> 7' out.txt)" = 1 ] || fail "$1: $(cat out.txt)"
+    "$GW_BIN" checkpoint verify $torn --step 4 | grep -q whole || fail "step 4 is gone"
+}
+key=runs/t/checkpoints/step-00000006
+s3 "
+k = '$key/rank-00000.safetensors'
+b = bytearray(s3.get_object(Bucket='models', Key=k)['Body'].read())
+b[len(b) // 2] ^= 4
+s3.put_object(Bucket='models', Key=k, Body=bytes(b))"
+goes_on 'looking for an earlier checkpoint'
+s3 "s3.delete_object(Bucket='models', Key='$key/rank-00000.safetensors')"
+goes_on 'looking for an earlier checkpoint'
+s3 "
+s3.put_object(Bucket='models', Key='$key/rank-00000.safetensors', Body=b'begun')
+s3.delete_object(Bucket='models', Key='$key/manifest.json')"
+goes_on 'has no manifest'
+
 # The manifest of another writer is not replaced: of two runs one commits.
 s3 "s3.put_object(Bucket='models', Key='runs/b/checkpoints/step-00000002/manifest.json', Body=b'{}')"
 "$GW_BIN" train run.yaml --out b --quiet --until 2 --set checkpoint.dir=s3://models/runs/b --fresh >out.txt 2>&1 || true
@@ -96,16 +123,33 @@ s3 "
 b = s3.get_object(Bucket='models', Key='runs/b/checkpoints/step-00000002/manifest.json')['Body'].read()
 assert b, 'the manifest is gone'"
 
+# Two runs that go on from one checkpoint: what one commits the other neither moves nor replaces.
+"$GW_BIN" train run.yaml --out d1 --quiet --until 2 --set checkpoint.dir=s3://models/runs/d
+"$GW_BIN" train run.yaml --out d1 --quiet --resume --set checkpoint.dir=s3://models/runs/d \
+    --set train.steps=100000 --set checkpoint.every=50 >d1.log 2>&1 &
+one=$!
+"$GW_BIN" train run.yaml --out d2 --quiet --resume --set checkpoint.dir=s3://models/runs/d \
+    --set train.steps=100000 --set checkpoint.every=50 >d2.log 2>&1 &
+two=$!
+wait -n $one $two && fail "two runs save into one place"
+kill $one $two 2>/dev/null || true
+wait $one $two 2>/dev/null || true
+cat d1.log d2.log | grep -q 'checkpoint-taken' || fail "no word of it: $(cat d1.log d2.log)"
+"$GW_BIN" checkpoint ls s3://models/runs/d >d.txt
+[ "$(s3 "
+l = s3.list_objects_v2(Bucket='models', Prefix='runs/d/')['Contents']
+print(sum('replaced' in o['Key'] for o in l))")" = 0 ] || fail "a commit was moved aside: $(cat d.txt)"
+
 # Killed at any time: what was committed is whole, and the run goes on.
 for wait in 0.3 0.6 0.9 1.2; do
-    "$GW_BIN" train run.yaml --out c --quiet --resume --set checkpoint.dir=s3://models/runs/c \
+    "$GW_BIN" train run.yaml --out c --quiet --resume --fresh --set checkpoint.dir=s3://models/runs/c \
         --set checkpoint.every=1 --set train.steps=400 >c.log 2>&1 &
     pid=$!
     sleep $wait
     kill -9 $pid 2>/dev/null || true
     wait $pid 2>/dev/null || true
 done
-"$GW_BIN" train run.yaml --out c --quiet --resume --until 3 --set train.steps=400 \
+"$GW_BIN" train run.yaml --out c --quiet --resume --fresh --until 3 --set train.steps=400 \
     --set checkpoint.dir=s3://models/runs/c --set checkpoint.every=1 || fail "c does not go on"
 "$GW_BIN" checkpoint verify s3://models/runs/c | grep -q whole || fail "c is not whole"
 

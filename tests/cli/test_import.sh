@@ -97,3 +97,13 @@ says "model.layers.2." "$GW_BIN" import hf-llama --out x
 sed -i 's/"num_hidden_layers": 3/"num_hidden_layers": 1/' hf-llama/config.json
 says "model.layers.1." "$GW_BIN" import hf-llama --out x
 says 'nothing is imported' "$GW_BIN" import hf-llama --out x
+
+# A config that ties the head to the embedding, and another head in the file.
+sed -i 's/"num_hidden_layers": 1/"num_hidden_layers": 2/; s/"tie_word_embeddings": false/"tie_word_embeddings": true/' hf-llama/config.json
+says 'lm_head.weight' "$GW_BIN" import hf-llama --out x
+[ ! -e x/checkpoints ] || fail 'a model without its head was imported'
+
+# Typed URLs make no folders.
+says 'is no directory' "$GW_BIN" train run.yaml --out s3://bucket/x
+says 'are not written to' "$GW_BIN" train run.yaml --out y --set checkpoint.dir=http://host/x
+if [ -e s3: ] || [ -e http: ]; then fail 'a folder of a URL'; fi

@@ -67,8 +67,58 @@ grep -q -- --fresh err
 grep -q "begins anew, as asked" err || { cat err; exit 1; }
 "$GW_BIN" checkpoint verify one > out
 
+# ---- a run whose checkpoints are elsewhere, or nowhere, does not begin anew by itself
+cp -r one away
+mv away/checkpoints elsewhere
+ln -s nowhere away/checkpoints
+cp away/metrics.jsonl before
+fails 1 "the run took 2 steps" "$GW_BIN" train run.yaml --out away --resume --set train.steps=2
+rm away/checkpoints
+fails 1 "the run took 2 steps" "$GW_BIN" train run.yaml --out away --resume --set train.steps=2
+cmp before away/metrics.jsonl
+"$GW_BIN" train run.yaml --out kept --set train.steps=2 --set checkpoint.dir=there > out 2> err
+cp kept/config.yaml before.yaml
+fails 2 "checkpoints are in '.*/there'" "$GW_BIN" train run.yaml --out kept --resume --set train.steps=3
+cmp before.yaml kept/config.yaml
+"$GW_BIN" train run.yaml --out kept --resume --set train.steps=3 --set checkpoint.dir=./there > out 2> err
+grep -q "continuing after step 2 of 3" err || { cat err; exit 1; }
+
+# ---- the run directory is lost, the checkpoints are not: it goes on at the first try
+rm -rf kept
+fails 2 "'there' already holds a run" "$GW_BIN" train run.yaml --out kept --set checkpoint.dir=there
+rm -rf kept
+"$GW_BIN" train run.yaml --out kept --resume --set train.steps=4 --set checkpoint.dir=there > out 2> err
+grep -q "continuing after step 3 of 4" err || { cat err; exit 1; }
+
+# ---- --fresh begins anew beside what cannot be read, and removes nothing of it
+python3 - <<'END'
+import glob
+for p in glob.glob("there/checkpoints/step-*/rank-00000.safetensors"):
+    with open(p, "r+b") as f:
+        f.seek(-1, 2)
+        last = f.read(1)[0]
+        f.seek(-1, 2)
+        f.write(bytes([last ^ 1]))
+END
+folders() { find there/checkpoints -mindepth 1 -maxdepth 1 | wc -l; }
+old=$(folders)
+"$GW_BIN" train run.yaml --out kept --resume --fresh --set train.steps=2 --set checkpoint.dir=there \
+    --set checkpoint.keep_last=1 > out 2> err
+grep -q "begins anew, as asked, and removes none" err || { cat err; exit 1; }
+[ "$(folders)" -gt "$old" ] || { ls there/checkpoints; exit 1; }
+
+# ---- an accumulation that contradicts the global batch is refused as in a new run
+cat > batch.yaml <<'END'
+model: {family: llama, layers: 1, hidden: 16, heads: 2, ffn: 32}
+data: {train: t, tokenizer: bytes}
+train: {steps: 2, seq_len: 16, micro_batch: 2, global_batch: 8, threads: 1}
+END
+"$GW_BIN" train batch.yaml --out batch > out 2> err
+fails 2 "global_batch" "$GW_BIN" train batch.yaml --out batch --resume --set train.accumulate=2
+"$GW_BIN" train batch.yaml --out batch --resume --set train.steps=3 --ranks 2 > out 2> err
+
 # ---- a save that was killed at first is no run that was lost
-rm -rf one/checkpoints
+rm -rf one/checkpoints one/summary.json
 mkdir -p one/checkpoints/step-00000001
 touch one/checkpoints/step-00000001/rank-00000.safetensors.tmp.4711
 "$GW_BIN" train run.yaml --out one --resume --set train.steps=2 > out 2> err

@@ -217,6 +217,24 @@ TEST(a_run_file_of_another_run_is_refused_by_key) {
     }
 }
 
+/* Words that only one side has follow from the one that changed. */
+TEST(a_word_of_the_model_is_compared_with_that_of_its_key) {
+    gw_runfile rf;
+    gw_session s;
+    open_session(&s, &rf, false, NULL, NULL);
+    save_at(&s, 1);
+    close_session(&s, &rf);
+    const char *sets[] = {"model.rope_scaling.type=linear", "model.rope_scaling.factor=8", NULL};
+    gw_diags dg;
+    gw_diags_init(&dg);
+    tiny_runfile(&rf, false, sets);
+    CHECK_FAILS(gw_session_open(&s, &rf, test_tmpdir(), NULL, &dg), &dg,
+                "rope_scaling=1; the checkpoint's has rope_scaling=0");
+    CHECK_EQ(dg.nerrors, 1);
+    gw_runfile_release(&rf);
+    gw_diags_release(&dg);
+}
+
 /* Keys that only follow from the one that changed are not held against the run as well. */
 TEST(a_refused_key_is_named_without_its_followers) {
     gw_runfile rf;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One process holds a run directory; a second is told who, and what a dead one left is taken over.
+// One process holds a run directory, and the place of its checkpoints; a second is told who, and
+// what a dead one left is taken over.
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -100,5 +101,65 @@ TEST(a_run_of_another_host_is_known_by_its_beat) {
     gw_run_beat(lock, &last); /* not every step */
     CHECK(fstat(lock, &is) == 0 && is.st_mtime == 1);
     gw_run_unlock(test_tmpdir(), lock);
+    gw_diags_release(&dg);
+}
+
+/* A child holds run directory `run` and, besides, `place`. */
+static pid_t hold_place(const char *run, const char *place) {
+    int ready[2];
+    char c;
+    CHECK(pipe(ready) == 0);
+    pid_t p = fork();
+    CHECK(p >= 0);
+    if (p == 0) {
+        int lock;
+        gw_run_hold h = {0};
+        if (gw_run_lock(run, &lock, NULL) != GW_OK ||
+            gw_run_hold_checkpoints(&h, run, place, NULL) != GW_OK || write(ready[1], "x", 1) != 1)
+            _exit(1);
+        sleep(60);
+        _exit(0);
+    }
+    CHECK(read(ready[0], &c, 1) == 1);
+    close(ready[0]);
+    close(ready[1]);
+    return p;
+}
+
+/* Runs with directories of their own and one place for checkpoints, by any name. */
+TEST(the_place_of_checkpoints_is_held_too) {
+    static const char *const dirs[] = {"a", "b", "c", "d", "place", "place/checkpoints"};
+    gw_diags dg;
+    gw_run_hold h = {0};
+    int lock;
+    gw_diags_init(&dg);
+    gw_log_set_level(GW_LOG_QUIET);
+    for (size_t i = 0; i < GW_COUNT(dirs); i++) CHECK(mkdir(test_tmp_path(dirs[i]), 0777) == 0);
+    CHECK(symlink(test_tmp_path("place"), test_tmp_path("other")) == 0);
+    CHECK(symlink("../place/checkpoints", test_tmp_path("c/checkpoints")) == 0);
+    CHECK(symlink("../place/checkpoints", test_tmp_path("d/checkpoints")) == 0);
+    pid_t p = hold_place(test_tmp_path("a"), test_tmp_path("place"));
+    gw_status by_name =
+        gw_run_hold_checkpoints(&h, test_tmp_path("b"), test_tmp_path("other"), &dg);
+    gw_status as_run = gw_run_lock(test_tmp_path("place"), &lock, NULL);
+    kill(p, SIGKILL);
+    CHECK(waitpid(p, NULL, 0) == p);
+    CHECK_FAILS(by_name, &dg, "in use by process");
+    CHECK(as_run != GW_OK && h.n == 0);
+    gw_diags_clear(&dg);
+    p = hold_place(test_tmp_path("c"), test_tmp_path("c"));
+    gw_status by_link = gw_run_hold_checkpoints(&h, test_tmp_path("d"), test_tmp_path("d"), &dg);
+    kill(p, SIGKILL);
+    CHECK(waitpid(p, NULL, 0) == p);
+    CHECK_FAILS(by_link, &dg, "in use by process");
+    gw_diags_clear(&dg);
+    /* Nobody is left: it is taken, once for all names, and given back. */
+    CHECK_OK(gw_run_hold_checkpoints(&h, test_tmp_path("d"), test_tmp_path("d"), &dg), &dg);
+    CHECK_OK(gw_run_hold_checkpoints(&h, test_tmp_path("d"), test_tmp_path("d"), &dg), &dg);
+    CHECK_EQ(h.n, 1);
+    gw_run_release(&h);
+    CHECK(access(test_tmp_path("place/checkpoints/.lock"), F_OK) != 0);
+    CHECK_OK(gw_run_hold_checkpoints(&h, test_tmp_path("a"), test_tmp_path("a"), &dg), &dg);
+    CHECK_EQ(h.n, 0); /* its own directory is held already */
     gw_diags_release(&dg);
 }
