@@ -29,7 +29,7 @@ static double element(const gw_st_tensor *t, int64_t j) {
     case GW_ST_F16: memcpy(&half, p, 2); return (double)gw_fp16_to_f32((gw_fp16){half});
     case GW_ST_BF16: memcpy(&half, p, 2); return (double)gw_bf16_to_f32((gw_bf16){half});
     }
-    CHECK(!"a dtype of the file");
+    CHECK_MSG(false, "a dtype that the file has none of: %d", (int)t->dtype);
     return 0;
 }
 
