@@ -16,22 +16,7 @@
 #pragma GCC target("avx512f,avx512bw,bmi,bmi2,lzcnt,popcnt")
 #endif
 
-static inline uint64_t scatter(uint64_t m, uint64_t to) { return _pdep_u64(m, to); }
-
-/* Writes up to 64 positions; in steps of eight, so that the number of steps is foreseen. */
-static inline void emit(uint32_t *to, uint32_t base, uint64_t starts) {
-    do {
-        for (int k = 0; k < 8; k++) {
-            to[k] = base + (uint32_t)_tzcnt_u64(starts);
-            starts = _blsr_u64(starts);
-        }
-        to += 8;
-    } while (starts);
-}
-
-static inline void classify(gw_scan_job *j, gw_block *b, bool cased);
-
-#include "data/scan_rules.h" /* run_kind */
+#include "data/scan_bmi2.h" /* widen */
 
 /* The bytes in [first, first + count). */
 static inline uint64_t within(__m512i v, int first, int count) {
@@ -41,40 +26,6 @@ static inline uint64_t within(__m512i v, int first, int count) {
 
 static inline uint64_t equal(__m512i v, char c) {
     return _mm512_cmpeq_epi8_mask(v, _mm512_set1_epi8(c));
-}
-
-/* Makes a bit a character of masks with a bit a byte. `past`: bytes past ASCII. */
-static void widen(gw_scan_job *j, gw_block *b, uint64_t past, bool cased) {
-    const uint8_t *p = j->text + j->at;
-    uint64_t heads = ~(uint64_t)0;
-    int bytes = 64;
-    while (past) {
-        int i = lowest(past), len;
-        unsigned c = gw_uni_table_class(classes_of(j), decode(p + i, &len));
-        if (i + len > 64) {
-            bytes = i;
-            break;
-        }
-        uint64_t body = low_bits(len) << i;
-        heads &= ~body | (uint64_t)1 << i;
-        past &= ~body;
-        add_class(b, c, i, cased);
-    }
-    heads &= low_bits(bytes);
-    b->heads = heads;
-    b->bytes = bytes;
-    b->chars = __builtin_popcountll(heads);
-    b->letter = _pext_u64(b->letter, heads);
-    b->number = _pext_u64(b->number, heads);
-    b->space = _pext_u64(b->space, heads);
-    b->blank = _pext_u64(b->blank, heads);
-    b->newline = _pext_u64(b->newline, heads);
-    b->quote = _pext_u64(b->quote, heads);
-    if (cased) {
-        b->upper = _pext_u64(b->upper, heads);
-        b->both = _pext_u64(b->both, heads);
-        b->mark = _pext_u64(b->mark, heads);
-    }
 }
 
 static inline void classify(gw_scan_job *j, gw_block *b, bool cased) {

@@ -15,7 +15,7 @@
 #include "base/rng.h"                /* gw_rng_u32 */
 #include "data/filter/filter_impl.h" /* filter_automaton */
 #include "data/filter/measure.h"     /* gw_gram_count */
-#include "data/unicode.h"            /* gw_utf8_encode */
+#include "escaped.h"                 /* unescape */
 #include "harness.h"                 /* TEST, CHECK */
 
 static gw_filters *open_list(const char *yaml) {
@@ -48,29 +48,6 @@ static void check_verdict(const char *yaml, const char *text, const char *want, 
     if (left) CHECK_STR(gw_str_c(&s), left);
     gw_str_release(&s);
     gw_filters_free(f);
-}
-
-/* Undoes Python's unicode_escape. */
-static void unescape(const char *s, int64_t n, gw_str *out) {
-    gw_str_clear(out);
-    for (int64_t i = 0; i < n; i++) {
-        if (s[i] != '\\') {
-            gw_str_add_char(out, s[i]);
-            continue;
-        }
-        char c = s[++i];
-        int digits = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
-        if (!digits) {
-            gw_str_add_char(out, c == 'n' ? '\n' : c == 't' ? '\t' : c == 'r' ? '\r' : c);
-            continue;
-        }
-        char hex[9] = {0};
-        memcpy(hex, s + i + 1, (size_t)digits);
-        i += digits;
-        uint8_t utf8[4];
-        int len = gw_utf8_encode((uint32_t)strtoul(hex, NULL, 16), utf8);
-        gw_str_add_n(out, utf8, (size_t)len);
-    }
 }
 
 static gw_str read_golden(void) {

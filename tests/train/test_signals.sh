@@ -7,20 +7,7 @@ set -eu
 command -v python3 >/dev/null || { echo "python3 writes the test's tokens"; exit 77; }
 cd "$TMPDIR"
 
-python3 - <<'EOF'
-import struct
-docs = [list(b"the wright makes a step and another step. " * (3 + i % 5)) + [256] for i in range(60)]
-sizes = [len(d) for d in docs]
-ends = [0]
-for n in sizes: ends.append(ends[-1] + 2 * n)
-with open("t.bin", "wb") as f:
-    for d in docs: f.write(struct.pack("<%dH" % len(d), *d))
-n = len(docs)
-with open("t.idx", "wb") as f:
-    f.write(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, n, n + 1))
-    f.write(struct.pack("<%di" % n, *sizes) + struct.pack("<%dq" % n, *ends[:-1]))
-    f.write(struct.pack("<%dq" % (n + 1), *range(n + 1)))
-EOF
+python3 "$GW_TESTS_DIR/train/tokens.py"
 cat > run.yaml <<'EOF'
 model: {family: llama, layers: 1, hidden: 16, heads: 2, ffn: 32}
 data: {train: t, tokenizer: bytes}

@@ -70,6 +70,10 @@ bool filter_automaton_finds(const filter_automaton *a, const char *p, int64_t n)
 bool filter_automaton_any(const filter_automaton *a, const char *p, int64_t n,
                           bool (*accept)(const char *text, int64_t n, int64_t from, int64_t to));
 
+/* One of the eight words that Gopher's rule looks for (Rae et al. 2021, A1.1): the, be, to, of,
+ * and, that, have, with; `any_case`: of ASCII. */
+bool filter_is_stop_word(bool any_case, const char *p, int64_t n);
+
 /* gopher_dclm.c: words of a page as DCLM counts them. */
 int64_t gw_dclm_page_words(const char *p, int64_t n);
 

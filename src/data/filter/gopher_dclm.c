@@ -59,13 +59,6 @@ int64_t gw_dclm_page_words(const char *p, int64_t n) {
     return words;
 }
 
-static bool is_stop(const char *p, int64_t n) {
-    static const char *const words[] = {"the", "be", "to", "of", "and", "that", "have", "with"};
-    for (int i = 0; i < FILTER_COUNT(words); i++)
-        if ((int64_t)strlen(words[i]) == n && !strncasecmp(words[i], p, (size_t)n)) return true;
-    return false;
-}
-
 static void measure_quality(gw_measure *m, const gw_filter_args *a, void *state, double *c) {
     (void)a;
     (void)state;
@@ -77,7 +70,8 @@ static void measure_quality(gw_measure *m, const gw_filter_args *a, void *state,
     for (int64_t i = 0; i < w->count; i++) {
         chars += f[i].chars;
         no_alpha += !(f[i].any & GW_CH_LETTER);
-        stops += w->items[i].bytes <= 4 && is_stop(text + w->items[i].offset, w->items[i].bytes);
+        stops += w->items[i].bytes <= 4 &&
+                 filter_is_stop_word(true, text + w->items[i].offset, w->items[i].bytes);
     }
     int64_t lines = 0, bullets = 0, ends = 0;
     gw_line line;

@@ -74,13 +74,6 @@ static double median(const gw_word_facts *f, int64_t n) {
     return mid;
 }
 
-static bool is_required(const char *p, int64_t n) {
-    static const char *const words[] = {"the", "be", "to", "of", "and", "that", "have", "with"};
-    for (int i = 0; i < FILTER_COUNT(words); i++)
-        if ((int64_t)strlen(words[i]) == n && !memcmp(words[i], p, (size_t)n)) return true;
-    return false;
-}
-
 static void measure_quality(gw_measure *m, const gw_filter_args *a, void *state, double *c) {
     (void)a;
     (void)state;
@@ -96,7 +89,7 @@ static void measure_quality(gw_measure *m, const gw_filter_args *a, void *state,
         int64_t size = w->items[i].bytes;
         alpha += (f[i].any & GW_CH_LETTER) != 0;
         symbols += memchr(p, '#', (size_t)size) || gw_text_count(p, size, "…");
-        required += size <= 4 && is_required(p, size);
+        required += size <= 4 && filter_is_stop_word(false, p, size);
     }
     double words = w->count ? (double)w->count : 1;
     int64_t lines = 0, bullets = 0, ends = 0;

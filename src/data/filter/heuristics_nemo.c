@@ -194,21 +194,13 @@ static bool is_symbol(gw_line w, int64_t chars) {
     return 2 * runs > chars;
 }
 
-static bool is_common(gw_line w) {
-    static const char *const common[] = {"the", "be", "to", "of", "and", "that", "have", "with"};
-    for (int k = 0; k < FILTER_COUNT(common); k++)
-        if (w.bytes == (int64_t)strlen(common[k]) && !memcmp(w.text, common[k], (size_t)w.bytes))
-            return true;
-    return false;
-}
-
 static void count_words(const char *text, const gw_words *w, const gw_word_facts *f, double *c) {
     int64_t symbols = 0, alpha = 0, common = 0, chars = 0, longest = 0;
     for (int64_t i = 0; i < w->count; i++) {
         gw_line word = {text + w->items[i].offset, w->items[i].bytes};
         symbols += is_symbol(word, f[i].chars);
         alpha += (f[i].any & GW_CH_LETTER) != 0;
-        common += is_common(word);
+        common += filter_is_stop_word(false, word.text, word.bytes);
         chars += f[i].chars;
         if (f[i].chars > longest) longest = f[i].chars;
     }

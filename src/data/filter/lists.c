@@ -220,3 +220,13 @@ void filter_lower(const char *p, int64_t n, gw_str *out) {
         p += len;
     }
 }
+
+bool filter_is_stop_word(bool any_case, const char *p, int64_t n) {
+    static const char *const words[] = {"the", "be", "to", "of", "and", "that", "have", "with"};
+    for (int i = 0; i < FILTER_COUNT(words); i++) {
+        if ((int64_t)strlen(words[i]) != n) continue;
+        if (any_case ? !strncasecmp(words[i], p, (size_t)n) : !memcmp(words[i], p, (size_t)n))
+            return true;
+    }
+    return false;
+}
