@@ -191,7 +191,6 @@ int64_t gw_block_doc_at(const gw_block *k, int64_t at) {
 }
 
 int64_t gw_shards_block_docs(const gw_shards *s, int64_t b) { return s->blocks[b].docs; }
-bool gw_shards_has(const gw_shards *s, int64_t b) { return s->blocks[b].ends != NULL; }
 
 gw_status gw_shards_measure(gw_shards *s, int64_t b, int64_t *tokens, gw_diags *dg) {
     if (s->blocks[b].tokens < 0) GW_TRY(s->kind->measure(s, b, dg));

@@ -96,7 +96,6 @@ GW_WARN_UNUSED gw_status gw_shards_take(gw_shards *s, int64_t b, const int64_t *
  * block is taken. */
 GW_WARN_UNUSED gw_status gw_shards_lengths(gw_shards *s, int64_t b, const int64_t **ends,
                                            int64_t *docs, gw_diags *dg);
-bool gw_shards_has(const gw_shards *s, int64_t b);   /* is it in? */
 bool gw_shards_ready(const gw_shards *s, int64_t b); /* would taking it wait for no network? */
 void gw_shards_drop(gw_shards *s, int64_t b);
 /* Tokens [at, at + n) of a block that is in, its documents end to end. An id outside the

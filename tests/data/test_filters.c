@@ -506,37 +506,6 @@ TEST(nemo_by_hand) {
     gw_filters_free(f);
 }
 
-TEST(report_adds_up_in_any_order) {
-    gw_filters *f = open_list("- gopher_quality/datatrove\n- fineweb_quality/datatrove\n");
-    gw_filter_report *one = gw_filter_report_new(f, 3), *two = gw_filter_report_new(f, 3),
-                     *sum = gw_filter_report_new(f, 3);
-    for (uint64_t id = 0; id < 200; id++) {
-        gw_verdict v = {(int)(id % 3) - 1, (int)(id % 3) - 1 < 0 ? -1 : (int)(id % 4)};
-        char text[40];
-        int n = snprintf(text, sizeof text, "text \"%d\"\n", (int)id);
-        gw_filter_report_add(one, v, id, "http://u", text, n);
-    }
-    for (uint64_t id = 200; id-- > 0;) { /* backwards, in two parts */
-        gw_verdict v = {(int)(id % 3) - 1, (int)(id % 3) - 1 < 0 ? -1 : (int)(id % 4)};
-        char text[40];
-        int n = snprintf(text, sizeof text, "text \"%d\"\n", (int)id);
-        gw_filter_report_add(id % 2 ? two : sum, v, id, "http://u", text, n);
-    }
-    gw_filter_report_merge(sum, two);
-    gw_str a = {0}, b = {0};
-    gw_filter_report_json(one, &a);
-    gw_filter_report_json(sum, &b);
-    CHECK_STR(gw_str_c(&a), gw_str_c(&b));
-    CHECK(strstr(gw_str_c(&a), "\"documents\": 200, \"kept\": 67"));
-    CHECK(strstr(gw_str_c(&a), "text \\\""));
-    gw_str_release(&a);
-    gw_str_release(&b);
-    gw_filter_report_free(one);
-    gw_filter_report_free(two);
-    gw_filter_report_free(sum);
-    gw_filters_free(f);
-}
-
 TEST(filters_allocate_nothing_per_document) {
     gw_filters *f = open_list(strict);
     gw_str all = read_golden(), text = {0};

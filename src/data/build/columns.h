@@ -52,7 +52,6 @@ void gw_columns_writer_free(gw_columns_writer *w);
  * otherwise). Each column once a row, in any order. */
 void gw_columns_put(gw_columns_writer *w, int column, const void *value, int64_t n);
 GW_WARN_UNUSED gw_status gw_columns_end_row(gw_columns_writer *w, gw_diags *dg);
-int64_t gw_columns_written(const gw_columns_writer *w); /* rows */
 /* After all rows: ends the last block and gives what gw_columns_content will say. */
 GW_WARN_UNUSED gw_status gw_columns_writer_content(gw_columns_writer *w, gw_hash128 *out,
                                                    gw_diags *dg);

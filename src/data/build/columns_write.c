@@ -166,8 +166,6 @@ gw_status gw_columns_end_row(gw_columns_writer *w, gw_diags *dg) {
     return w->filled >= w->block_bytes || w->rows >= MOST_ROWS ? flush(w, dg) : GW_OK;
 }
 
-int64_t gw_columns_written(const gw_columns_writer *w) { return w->total_rows + w->rows; }
-
 gw_status gw_columns_writer_content(gw_columns_writer *w, gw_hash128 *out, gw_diags *dg) {
     GW_TRY(flush(w, dg));
     *out = gw_hasher_get(w->content);

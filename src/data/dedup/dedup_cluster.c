@@ -169,7 +169,10 @@ static void sweep(const char *dir) {
 
 gw_status gw_dedup_cluster(const gw_dedup_options *o, gw_diags *dg) {
     GW_TRY(gw_dedup_check(o, dg));
-    if (gw_dedup_done(o)) return GW_OK;
+    if (gw_dedup_done(o)) {
+        sweep(o->dir); /* the process that finished it may have been killed before it did */
+        return GW_OK;
+    }
     gw_arena a = {0};
     int64_t memory = o->memory_bytes;
     step x = {.o = o,

@@ -87,7 +87,6 @@ typedef struct gw_sorter gw_sorter;
  * unnamed file in `dir` (copied), so that a killed process leaves nothing. */
 gw_sorter *gw_sorter_new(const char *dir, int words, int64_t memory_bytes);
 GW_WARN_UNUSED gw_status gw_sorter_add(gw_sorter *s, const uint64_t *record, gw_diags *dg);
-int64_t gw_sorter_count(const gw_sorter *s);
 /* Ends the adding. */
 GW_WARN_UNUSED gw_status gw_sorter_sort(gw_sorter *s, gw_diags *dg);
 /* In order, repeats included; *record is valid until the next call; NULL after the last. */

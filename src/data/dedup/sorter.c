@@ -410,8 +410,6 @@ gw_status gw_sorter_add(gw_sorter *s, const uint64_t *record, gw_diags *dg) {
     return GW_OK;
 }
 
-int64_t gw_sorter_count(const gw_sorter *s) { return s->total; }
-
 gw_status gw_sorter_sort(gw_sorter *s, gw_diags *dg) {
     if (s->nruns == 0) {
         gw_recs_sort(s->buffer, s->have, s->words);

@@ -260,9 +260,6 @@ int gw_filters_count(const gw_filters *f) { return f->count; }
 const gw_filter_desc *gw_filters_desc(const gw_filters *f, int filter) {
     return f->entries[filter].desc;
 }
-const gw_filter_args *gw_filters_args(const gw_filters *f, int filter) {
-    return &f->entries[filter].args;
-}
 int gw_filters_columns(const gw_filters *f) { return f->columns; }
 const char *gw_filters_column_name(const gw_filters *f, int column) { return f->names[column]; }
 const char *gw_filters_text(const gw_filters *f) { return gw_str_c(&f->text); }

@@ -87,7 +87,6 @@ void gw_filters_free(gw_filters *f);
 
 int gw_filters_count(const gw_filters *f);
 const gw_filter_desc *gw_filters_desc(const gw_filters *f, int filter);
-const gw_filter_args *gw_filters_args(const gw_filters *f, int filter);
 /* Columns of all filters, in order; the name is FILTER.COLUMN ("c4/datatrove.sentences"),
  * borrowed. A filter that stands twice has its second columns named FILTER#2.COLUMN. */
 int gw_filters_columns(const gw_filters *f);
@@ -107,17 +106,5 @@ gw_verdict gw_filters_decide(const gw_filters *f, const gw_filter_facts *facts,
                              const double *columns);
 /* "kept", or "gopher_quality/datatrove: gopher_short_doc". Returns buf. */
 const char *gw_filters_verdict_text(const gw_filters *f, gw_verdict v, char *buf, int64_t size);
-
-/* What each filter removed: counts by reason, and up to `samples` documents each, chosen by a hash
- * of their id, so that reports of units add up to the same whatever the order. */
-typedef struct gw_filter_report gw_filter_report;
-gw_filter_report *gw_filter_report_new(const gw_filters *f, int samples);
-void gw_filter_report_free(gw_filter_report *r);
-void gw_filter_report_add(gw_filter_report *r, gw_verdict v, uint64_t id, const char *url,
-                          const char *text, int64_t n);
-void gw_filter_report_merge(gw_filter_report *into, const gw_filter_report *from);
-/* JSON: {"documents", "kept", "filters": [{"filter", "removed", "reasons": {...}, "samples": []}]}
- */
-void gw_filter_report_json(const gw_filter_report *r, gw_str *out);
 
 #endif

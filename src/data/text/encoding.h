@@ -77,7 +77,5 @@ int64_t gw_decoder_add(gw_decoder *d, gw_encoding e, const uint8_t *raw, size_t 
 
 /* True if all of it is valid UTF-8. Several GB/s. */
 bool gw_utf8_is_valid(const uint8_t *p, size_t n);
-/* True if no byte is 80 or above. */
-bool gw_bytes_are_ascii(const uint8_t *p, size_t n);
 
 #endif

@@ -143,43 +143,11 @@ AVX2 static bool valid_avx2(const uint8_t *p, size_t n) {
     error = _mm256_or_si256(error, pending);
     return _mm256_testz_si256(error, error);
 }
-
-AVX2 static bool ascii_avx2(const uint8_t *p, size_t n) {
-    size_t i = 0;
-    __m256i any = _mm256_setzero_si256();
-    for (; i + 32 <= n; i += 32) {
-        any = _mm256_or_si256(any, _mm256_loadu_si256((const __m256i *)(const void *)(p + i)));
-        if ((i & 0xfff) == 0 && _mm256_movemask_epi8(any)) return false;
-    }
-    if (_mm256_movemask_epi8(any)) return false;
-    for (; i < n; i++)
-        if (p[i] & 0x80) return false;
-    return true;
-}
 #endif
-
-static bool ascii_plain(const uint8_t *p, size_t n) {
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        uint64_t x;
-        memcpy(&x, p + i, 8);
-        if (x & 0x8080808080808080u) return false;
-    }
-    for (; i < n; i++)
-        if (p[i] & 0x80) return false;
-    return true;
-}
 
 bool gw_utf8_is_valid(const uint8_t *p, size_t n) {
 #if HAVE_AVX2
     if (__builtin_cpu_supports("avx2")) return valid_avx2(p, n);
 #endif
     return gw_utf8_valid_prefix(p, n) == n;
-}
-
-bool gw_bytes_are_ascii(const uint8_t *p, size_t n) {
-#if HAVE_AVX2
-    if (__builtin_cpu_supports("avx2")) return ascii_avx2(p, n);
-#endif
-    return ascii_plain(p, n);
 }
