@@ -17,7 +17,7 @@
 #include "data/source.h"        /* gw_source */
 #include "data/text/extract.h"  /* gw_extract_doc */
 #include "data/tokenizer.h"     /* gw_tokenizer */
-#include "data/unicode.h"       /* gw_utf8_repair */
+#include "file/json.h"          /* gw_json_text_n */
 #include "file/mds.h"           /* gw_mds */
 #include "file/megatron_idx.h"  /* gw_midx */
 
@@ -31,22 +31,12 @@ typedef struct sampler {
     gw_str text;
 } sampler;
 
-static json_t *json_bytes(const char *text, int64_t n) {
-    json_t *whole = json_stringn(text, (size_t)n);
-    if (whole) return whole;
-    gw_str mended = {0};
-    gw_str_reserve(&mended, 3 * (size_t)n + 1);
-    mended.len = gw_utf8_repair((const uint8_t *)text, (size_t)n, (uint8_t *)mended.data);
-    whole = json_stringn(mended.data, mended.len);
-    gw_str_release(&mended);
-    return whole;
-}
-
 static void show(sampler *s, int64_t number, const char *url, int64_t nurl, const char *text,
                  int64_t n, const char *note) {
-    json_array_append_new(s->out, json_pack("{s:s, s:I, s:o, s:s, s:o}", "path", s->path, "number",
-                                            (json_int_t)number, "url", json_bytes(url, nurl),
-                                            "note", note, "text", json_bytes(text, n)));
+    json_array_append_new(s->out,
+                          json_pack("{s:s, s:I, s:o, s:s, s:o}", "path", s->path, "number",
+                                    (json_int_t)number, "url", gw_json_text_n(url, (size_t)nurl),
+                                    "note", note, "text", gw_json_text_n(text, (size_t)n)));
 }
 
 /* The chosen numbers below n, ascending. */

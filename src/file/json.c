@@ -104,23 +104,22 @@ static size_t character(const char *text, size_t left) {
     return 0;
 }
 
-json_t *gw_json_text(const char *text) {
-    json_t *whole = json_string(text);
+json_t *gw_json_text_n(const char *text, size_t n) {
+    json_t *whole = json_stringn(text, n);
     if (whole) return whole;
     gw_str s = {0};
-    for (size_t left = strlen(text); left > 0;) {
-        size_t n = character(text, left);
-        if (n > 0)
-            gw_str_add_n(&s, text, n);
-        else
-            gw_str_add(&s, "\xef\xbf\xbd");
-        text += GW_MAX(n, (size_t)1);
-        left -= GW_MAX(n, (size_t)1);
+    while (n > 0) {
+        size_t k = character(text, n), step = GW_MAX(k, (size_t)1);
+        gw_str_add_n(&s, k > 0 ? text : "\xef\xbf\xbd", k > 0 ? k : 3);
+        text += step;
+        n -= step;
     }
-    whole = json_string(gw_str_c(&s));
+    whole = json_stringn(gw_str_c(&s), s.len);
     gw_str_release(&s);
     return whole;
 }
+
+json_t *gw_json_text(const char *text) { return gw_json_text_n(text, strlen(text)); }
 
 const char *gw_json_type_name(const json_t *v) {
     if (!v) return "absent";

@@ -55,6 +55,7 @@ bool gw_json_as_i64(const json_t *v, int64_t *out);
 /* Text of any origin, such as a file's name, as a JSON string: bytes that are no UTF-8 become
  * U+FFFD. A new reference. */
 json_t *gw_json_text(const char *text);
+json_t *gw_json_text_n(const char *text, size_t n); /* may hold NULs */
 /* "integer", "string", "null" ...: the type of v for messages ("absent" for NULL). */
 const char *gw_json_type_name(const json_t *v);
 

@@ -50,12 +50,6 @@ static void tear_down(rig *r) {
     gw_diags_release(&r->dg);
 }
 
-static uint8_t *noise(int64_t n, uint64_t seed) {
-    uint8_t *p = gw_mem_alloc((size_t)n + 1);
-    for (int64_t i = 0; i < n; i++) p[i] = store_server_noise(seed, i);
-    return p;
-}
-
 static gw_fetch_ticket submit(rig *r, const char *key, int64_t offset, int64_t bytes) {
     gw_fetch_ticket t;
     gw_fetch_item item = {.key = key, .offset = offset, .bytes = bytes, .tag = (uint64_t)offset};
@@ -172,7 +166,7 @@ TEST(fetch_gives_up_in_words) {
 /* The object changes between two pieces, or between two tries of one: an error, never a mix. */
 TEST(fetch_never_mixes_versions) {
     rig r = set_up(NULL, &(gw_fetch_options){.piece_bytes = 10000, .fixed_in_flight = 1});
-    uint8_t *bytes = noise(50000, 1);
+    uint8_t *bytes = store_server_noise_bytes(50000, 1);
     gw_fetch_block b;
     for (int i = 0; i < 2; i++) {
         store_server_set(r.server, "/noise/changing", bytes, 50000);
@@ -199,7 +193,7 @@ static gw_fetch_item damaged_item(const uint8_t *bytes, int64_t n) {
 /* A damaged object is fetched once more; should it be damaged then, the caller is told. */
 TEST(fetch_checks_hashes) {
     rig r = set_up(NULL, NULL);
-    uint8_t *bytes = noise(50000, 1);
+    uint8_t *bytes = store_server_noise_bytes(50000, 1);
     gw_fetch_item item = damaged_item(bytes, 50000);
     gw_fetch_block b;
     gw_fetch_ticket t;

@@ -44,15 +44,8 @@ static void tear_down(rig *r) {
     gw_diags_release(&r->dg);
 }
 
-/* An object of noise, the same by its number. */
-static uint8_t *noise(int64_t n, uint64_t seed) {
-    uint8_t *p = gw_mem_alloc((size_t)n + 1);
-    for (int64_t i = 0; i < n; i++) p[i] = store_server_noise(seed, i);
-    return p;
-}
-
 static void check_reads(gw_store *s, const char *key, int64_t n, uint64_t seed, gw_diags *dg) {
-    uint8_t *want = noise(n, seed), *got = gw_mem_alloc((size_t)n);
+    uint8_t *want = store_server_noise_bytes(n, seed), *got = gw_mem_alloc((size_t)n);
     gw_str whole = {0};
     CHECK_OK(gw_store_read(s, key, 0, &whole, dg), dg);
     CHECK_EQ(whole.len, n);
@@ -84,7 +77,7 @@ TEST(store_survives_single_faults) {
         {.kind = FAULT_DELAY, .seconds = 0.1, .count = 1},
     };
     rig r = set_up(NULL, &(gw_store_options){.stall_s = 0.3});
-    uint8_t *bytes = noise(200000, 5);
+    uint8_t *bytes = store_server_noise_bytes(200000, 5);
     store_server_set(r.server, "/bucket/run/a", bytes, 200000);
     for (size_t i = 0; i < GW_COUNT(faults); i++) {
         test_note("fault %zu over S3", i);
@@ -121,7 +114,7 @@ TEST(store_gives_up_in_words) {
         {{.kind = FAULT_GARBAGE}, "store-network"},
     };
     rig r = set_up(NULL, &(gw_store_options){.tries = 2, .stall_s = 0.3});
-    uint8_t *bytes = noise(10000, 5), got[5000];
+    uint8_t *bytes = store_server_noise_bytes(10000, 5), got[5000];
     store_server_set(r.server, "/bucket/run/a", bytes, 10000);
     for (size_t i = 0; i < GW_COUNT(cases); i++) {
         test_note("case %zu, %s", i, cases[i].says);
@@ -176,7 +169,7 @@ TEST(store_obeys_retry_after) {
 /* A body is cut, and the object is another one when the rest is asked for. */
 TEST(store_never_mixes_versions) {
     rig r = set_up(NULL, NULL);
-    uint8_t *bytes = noise(100000, 9), *got = gw_mem_alloc(100000);
+    uint8_t *bytes = store_server_noise_bytes(100000, 9), *got = gw_mem_alloc(100000);
     gw_store *stores[] = {r.s3, r.http};
     for (int i = 0; i < 2; i++) {
         store_server_set(r.server, "/bucket/run/a", bytes, 100000);
@@ -286,7 +279,7 @@ TEST(store_stream_survives) {
     };
     rig r = set_up(NULL, &(gw_store_options){.part_bytes = 5 << 20, .stall_s = 1});
     int64_t n = (11 << 20) + 5, got_n;
-    uint8_t *bytes = noise(n, 11);
+    uint8_t *bytes = store_server_noise_bytes(n, 11);
     for (size_t i = 0; i < GW_COUNT(faults); i++) {
         gw_store_writer *w;
         store_server_stats before, after;
@@ -314,7 +307,7 @@ TEST(store_stream_survives) {
 TEST(store_stream_aborts) {
     rig r = set_up(NULL, &(gw_store_options){.part_bytes = 5 << 20, .tries = 2});
     int64_t n = 12 << 20, got_n;
-    uint8_t *bytes = noise(n, 11);
+    uint8_t *bytes = store_server_noise_bytes(n, 11);
     static const store_fault faults[] = {
         {.kind = FAULT_STATUS, .status = 503, .text = "SlowDown", .path = "partNumber=2"},
         {.kind = FAULT_STATUS, .status = 403, .text = "AccessDenied", .path = "partNumber=3"},

@@ -23,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/arena.h"    /* gw_mem_alloc */
 #include "base/clock.h"    /* gw_clock_ns */
 #include "base/compiler.h" /* GW_MIN, GW_MAX */
 #include "base/str.h"      /* gw_str */
@@ -118,6 +119,12 @@ uint8_t store_server_noise(uint64_t seed, int64_t i) { return noise_at(noise_pla
 static void sleep_until(int64_t ns) {
     struct timespec t = {ns / 1000000000, ns % 1000000000};
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR) continue;
+}
+
+uint8_t *store_server_noise_bytes(int64_t n, uint64_t seed) {
+    uint8_t *p = gw_mem_alloc((size_t)n + 1);
+    for (int64_t i = 0; i < n; i++) p[i] = store_server_noise(seed, i);
+    return p;
 }
 
 static bool is_stopping(store_server *s) { return __atomic_load_n(&s->stopping, __ATOMIC_RELAXED); }

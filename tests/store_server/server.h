@@ -67,5 +67,7 @@ void store_server_get_stats(store_server *s, store_server_stats *out);
 int store_server_uploads(store_server *s);
 /* Byte i of a noise object. */
 uint8_t store_server_noise(uint64_t seed, int64_t i);
+/* Its first n bytes, to be freed with gw_mem_free. */
+uint8_t *store_server_noise_bytes(int64_t n, uint64_t seed);
 
 #endif

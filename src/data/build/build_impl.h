@@ -77,8 +77,6 @@ typedef struct gw_build_key {
 } gw_build_key;
 gw_build_key gw_build_key_of(const char *kind, const gw_hash128 *parts, int n);
 gw_build_key gw_build_docs_key(const gw_databuild *b, int64_t unit);
-/* Any bytes as a JSON string: what is not UTF-8 becomes U+FFFD. */
-json_t *gw_build_json_text(const char *text, int64_t n);
 gw_build_key gw_build_keep_key(const gw_databuild *b, gw_hash128 docs_content);
 
 /* Opens a unit's file if it is there, whole in its footer and of that key; NULL otherwise. */

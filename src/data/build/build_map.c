@@ -18,6 +18,7 @@
 #include "base/map.h"              /* GW_VEC */
 #include "data/build/build_impl.h" /* gw_databuild */
 #include "data/build/remote.h"     /* gw_remote_fetch */
+#include "file/json.h"             /* gw_json_text */
 #include "file/store.h"            /* gw_store_is_url */
 
 typedef struct mapper {
@@ -227,19 +228,17 @@ static gw_status map_document(mapper *m, int file) {
 static json_t *file_report(const gw_unit_file *f, const gw_source_report *r) {
     json_t *damaged = json_array();
     for (int i = 0; i < r->ndamaged; i++)
-        json_array_append_new(
-            damaged,
-            json_pack("{s:I, s:I, s:o}", "offset", (json_int_t)r->damaged[i].offset, "line",
-                      (json_int_t)r->damaged[i].line, "why",
-                      gw_build_json_text(r->damaged[i].why, (int64_t)strlen(r->damaged[i].why))));
+        json_array_append_new(damaged, json_pack("{s:I, s:I, s:o}", "offset",
+                                                 (json_int_t)r->damaged[i].offset, "line",
+                                                 (json_int_t)r->damaged[i].line, "why",
+                                                 gw_json_text(r->damaged[i].why)));
     return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "path",
-                     gw_build_json_text(f->path, (int64_t)strlen(f->path)), "bytes",
-                     (json_int_t)f->bytes, "records", (json_int_t)r->records, "documents",
-                     (json_int_t)r->documents, "not_page", (json_int_t)r->not_page, "other_type",
-                     (json_int_t)r->other_type, "too_long", (json_int_t)r->too_long, "undecoded",
-                     (json_int_t)r->undecoded, "digests_good", (json_int_t)r->digests_good,
-                     "digests_bad", (json_int_t)r->digests_bad, "damages", (json_int_t)r->damages,
-                     "damaged", damaged);
+                     gw_json_text(f->path), "bytes", (json_int_t)f->bytes, "records",
+                     (json_int_t)r->records, "documents", (json_int_t)r->documents, "not_page",
+                     (json_int_t)r->not_page, "other_type", (json_int_t)r->other_type, "too_long",
+                     (json_int_t)r->too_long, "undecoded", (json_int_t)r->undecoded, "digests_good",
+                     (json_int_t)r->digests_good, "digests_bad", (json_int_t)r->digests_bad,
+                     "damages", (json_int_t)r->damages, "damaged", damaged);
 }
 
 static gw_status map_source(mapper *m, gw_source *s, int file) {

@@ -159,9 +159,9 @@ static gw_status show(const gw_databuild *b, const gw_filter_desc *d, const pick
         json_t *o = json_pack("{s:I, s:I, s:s, s:o}", "unit", (json_int_t)p->unit, "row",
                               (json_int_t)p->row, "reason",
                               p->reason < d->nreasons ? d->reasons[p->reason] : "", "url",
-                              gw_build_json_text(u, n));
+                              gw_json_text_n(u, (size_t)n));
         const char *t = gw_column_bytes(&text, p->row - first, &n);
-        json_object_set_new(o, "text", gw_build_json_text(t, whole_characters(t, n, 300)));
+        json_object_set_new(o, "text", gw_json_text_n(t, (size_t)whole_characters(t, n, 300)));
         json_array_append_new(out, o);
     }
     gw_column_data_release(&url);
@@ -280,7 +280,7 @@ static json_t *options_json(const gw_databuild *b) {
                      "output.shard_bytes output.megatron output.compression output.text "
                      "output.url keep_removed",
                      &text);
-    json_t *o = gw_build_json_text(gw_str_c(&text), (int64_t)text.len);
+    json_t *o = gw_json_text_n(gw_str_c(&text), text.len);
     gw_str_release(&text);
     return o;
 }
@@ -292,8 +292,7 @@ static json_t *units_json(const gw_databuild *b) {
             const gw_unit_file *f = &b->units.items[u].files[i];
             json_array_append_new(list,
                                   json_pack("{s:I, s:o, s:I}", "unit", (json_int_t)u, "path",
-                                            gw_build_json_text(f->path, (int64_t)strlen(f->path)),
-                                            "bytes", (json_int_t)f->bytes));
+                                            gw_json_text(f->path), "bytes", (json_int_t)f->bytes));
         }
     return list;
 }

@@ -12,7 +12,6 @@
 
 #include "base/io.h"               /* gw_path_exists */
 #include "data/build/build_impl.h" /* gw_databuild */
-#include "data/unicode.h"          /* gw_utf8_repair */
 
 const char *gw_build_unit_path(const gw_databuild *b, gw_arena *a, gw_unit_kind kind,
                                int64_t unit) {
@@ -65,15 +64,4 @@ gw_status gw_build_open_unit(const gw_databuild *b, gw_unit_kind kind, int64_t u
     gw_status st = gw_columns_open(gw_build_unit_path(b, &a, kind, unit), out, dg);
     gw_arena_release(&a);
     return st;
-}
-
-json_t *gw_build_json_text(const char *text, int64_t n) {
-    json_t *whole = json_stringn(text, (size_t)n);
-    if (whole) return whole;
-    gw_str mended = {0};
-    gw_str_reserve(&mended, 3 * (size_t)n + 1);
-    mended.len = gw_utf8_repair((const uint8_t *)text, (size_t)n, (uint8_t *)mended.data);
-    whole = json_stringn(mended.data, mended.len);
-    gw_str_release(&mended);
-    return whole ? whole : json_string("");
 }
