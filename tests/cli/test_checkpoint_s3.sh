@@ -116,12 +116,16 @@ s3.put_object(Bucket='models', Key='$key/rank-00000.safetensors', Body=b'begun')
 s3.delete_object(Bucket='models', Key='$key/manifest.json')"
 goes_on 'has no manifest'
 
-# The manifest of another writer is not replaced: of two runs one commits.
+# What stands in a place that a run does not go on from is not touched: the run is refused.
 s3 "s3.put_object(Bucket='models', Key='runs/b/checkpoints/step-00000002/manifest.json', Body=b'{}')"
-"$GW_BIN" train run.yaml --out b --quiet --until 2 --set checkpoint.dir=s3://models/runs/b --fresh >out.txt 2>&1 || true
+"$GW_BIN" train run.yaml --out b --quiet --until 2 --set checkpoint.dir=s3://models/runs/b >out.txt 2>&1 &&
+    fail "a run began where another's checkpoints are"
+grep -q 'run-exists' out.txt || fail "no word of it: $(cat out.txt)"
 s3 "
-b = s3.get_object(Bucket='models', Key='runs/b/checkpoints/step-00000002/manifest.json')['Body'].read()
-assert b, 'the manifest is gone'"
+l = s3.list_objects_v2(Bucket='models', Prefix='runs/b/')['Contents']
+assert [o['Key'] for o in l] == ['runs/b/checkpoints/step-00000002/manifest.json'], l
+b = s3.get_object(Bucket='models', Key=l[0]['Key'])['Body'].read()
+assert b == b'{}', b"
 
 # Two runs that go on from one checkpoint: what one commits the other neither moves nor replaces.
 "$GW_BIN" train run.yaml --out d1 --quiet --until 2 --set checkpoint.dir=s3://models/runs/d

@@ -164,12 +164,11 @@ TEST(damage_never_reaches_outside) {
                 continue;
             }
             read++;
-            unsigned sum = 0;
+            static volatile unsigned sum; /* every byte is read, whatever the compiler thinks */
             for (int64_t k = 0; k < gw_torch_count(t); k++) {
                 const gw_st_tensor *x = gw_torch_get(t, k);
-                for (int64_t j = 0; j < x->bytes; j++) sum += ((const uint8_t *)x->data)[j];
+                for (int64_t j = 0; j < x->bytes; j++) sum = sum + ((const uint8_t *)x->data)[j];
             }
-            CHECK(sum != 1);
             gw_torch_free(t);
         }
         CHECK(read > 0 && wrong > (int)good.len);
