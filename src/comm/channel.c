@@ -148,6 +148,8 @@ static gw_status check(gw_channels *ch, const entry *all, int most, gw_diags *dg
     first = find_first(sides, n, size, text);
     gw_mem_free(sides);
     if (first < 0) return GW_OK;
+    /* Nobody leaves, and tells the others that it does, before all know whose line it is. */
+    (void)!gw_comm_barrier(ch->c, "channels", NULL);
     if (first != gw_comm_rank(ch->c)) return GW_ERR_PEER;
     return GW_FAIL(dg, GW_ERR_PEER, "peer-mismatch", "%s", text);
 }

@@ -176,7 +176,8 @@ void gw_comm_alive(gw_comm *c, uint64_t op);
  * share a channel, not more often than some times a second, and travels with answers: of a rank
  * that does not answer the latest that came is shown. */
 void gw_comm_doing(gw_comm *c, const char *what);
-/* Tells the others that this rank gives up, and why: they return GW_ERR_PEER at once. */
+/* Tells the others that this rank gives up, and why: they return GW_ERR_PEER at once. NULL or "":
+ * another rank has the reason and says it, for which this one leaves it some seconds over MPI. */
 void gw_comm_abort(gw_comm *c, const char *why);
 
 /* ---- what was counted ---- */

@@ -96,7 +96,7 @@ static gw_comm *become_rank(watch *w, const gw_cores *cores, int rank, pid_t par
 
 void gw_launch_leave(gw_comm *comm, bool ok, const char *why) {
     if (!comm) return;
-    if (!ok) gw_comm_abort(comm, why && why[0] ? why : "it failed");
+    if (!ok) gw_comm_abort(comm, why);
     gw_comm_free(comm);
 }
 

@@ -33,7 +33,8 @@ typedef enum gw_launch_role {
  * number of processes, threads, open files, and address space. */
 GW_WARN_UNUSED gw_status gw_launch(const gw_launch_opts *o, gw_launch_role *role, gw_comm **comm,
                                    int *exit_code, gw_diags *dg);
-/* The end of a rank: `ok` false aborts the others with the text of its first error. Frees comm. */
+/* The end of a rank: `ok` false aborts the others with the text of its first error;
+ * without one ("") another rank says what was wrong. Frees comm. */
 void gw_launch_leave(gw_comm *comm, bool ok, const char *why);
 
 /* Where gw_launch has returned as ALONE or RANK with `listens` set, and before any other thread

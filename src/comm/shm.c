@@ -272,7 +272,7 @@ static void shm_doing(gw_transport *t, const char *what) {
 static void shm_abort(gw_transport *t, const char *why) {
     gw_shm *s = shm_of(t);
     s->failed = true;
-    gw_shm_give_up(s->w, s->rank, why);
+    gw_shm_give_up(s->w, s->rank, why && *why ? why : "it failed");
 }
 
 static int64_t shm_waited(const gw_transport *t) {

@@ -329,7 +329,8 @@ static void doing(gw_transport *base, const char *what) {
 
 static void abort_all(gw_transport *base, const char *why) {
     gw_mpi_transport *t = of(base);
-    gw_mpi_failed(t, "peer-stopped", "%s", why && *why ? why : "no reason given");
+    if (!why || !*why) t->silent = true; /* who has a reason needs time to say it */
+    gw_mpi_failed(t, "peer-stopped", "%s", why && *why ? why : "it failed");
 }
 
 static int64_t waited_ns(const gw_transport *t) { return of_const(t)->waited_ns; }
