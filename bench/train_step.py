@@ -33,10 +33,11 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 
 GPT2 = dict(family="gpt2", preset="gpt2", layers=12, hidden=768, heads=12, kv_heads=12,
-            head_dim=64, ffn=3072, vocab=50257, max_positions=1024, norm_eps=1e-5, rope_theta=1e4)
+            head_dim=64, ffn=3072, vocab=50257, max_positions=1024, norm_eps=1e-5, rope_theta=1e4,
+            cheap="layernorm, gelu")
 SMOLLM2 = dict(family="llama", preset="smollm2-135m", layers=30, hidden=576, heads=9, kv_heads=3,
                head_dim=64, ffn=1536, vocab=49152, max_positions=8192, norm_eps=1e-5,
-               rope_theta=1e5)
+               rope_theta=1e5, cheap="rmsnorm, swiglu")
 MODELS = {"gpt2-124m": GPT2, "smollm2-135m": SMOLLM2}
 SHAPES = [(4, 1024), (16, 64)]
 PEERS = {  # name: what is said of it, compiled, class of the transformers library
@@ -301,8 +302,14 @@ def write_tokens(prefix, case, batches=64):
 
 
 def run_file(case, options, work):
+    # What costs no product is made anew in backward, as PyTorch's compiler does too.
+    recompute = "" if options.keep_all else f"""\
+recompute:
+  policy: ops
+  ops: [{case.model["cheap"]}]
+"""
     return f"""\
-model:
+{recompute}model:
   preset: {case.model["preset"]}
 data:
   train: {json.dumps(str(work / "tokens"))}
@@ -546,6 +553,9 @@ def parse_arguments():
     ap.add_argument("--peer-env", action="append", default=[], metavar="NAME=VALUE",
                     help="set for PyTorch only, such as LD_PRELOAD of another allocator")
     ap.add_argument("--no-products", action="store_true", help="leave oneDNN alone out")
+    ap.add_argument("--keep-all", action="store_true",
+                    help="gradwright keeps the outputs of norms and activations for backward; "
+                         "without it they are made anew, as PyTorch's compiler does")
     ap.add_argument("--keep", action="store_true", help="keep run directories and logs")
     ap.add_argument("--json", action="store_true", help="print JSON instead of tables")
     return ap.parse_args()
