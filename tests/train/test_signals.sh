@@ -26,8 +26,9 @@ wait_for_steps() { # DIR PID
 
 for signal in INT TERM HUP; do
     rm -rf one
-    # A shell's background jobs ignore SIGINT; the program takes it all the same.
-    "$GW_BIN" train run.yaml --out one > one.out 2> one.log & pid=$!
+    # A shell's background jobs ignore SIGINT; the program takes it all the same. SIGHUP that is
+    # ignored, as under nohup, stays so: here it is not.
+    env --default-signal=HUP "$GW_BIN" train run.yaml --out one > one.out 2> one.log & pid=$!
     wait_for_steps one $pid
     # A second process is kept out, whatever it was asked to do.
     code=0; "$GW_BIN" train run.yaml --out one --resume > two.out 2> two.log || code=$?
