@@ -34,8 +34,14 @@ typedef struct gw_bpe {
         lookup; /* unit or whole piece -> id; keys are raw bytes if byte_level, else file text */
     uint64_t *maybe; /* a filter of pairs: a clear bit says that there is none */
     int maybe_bits;
-    gw_bpe_merge *bytes; /* byte_level: [256 * 256], of two single bytes */
+    gw_bpe_merge *bytes;       /* byte_level: [256 * 256], of two single bytes */
+    uint64_t byte_pairs[1024]; /* byte_level: a bit for each pair of bytes that has a merge */
     bool byte_level, ignore_merges, byte_fallback, fuse_unk;
+    bool plain;     /* byte_level, and a byte has one id wherever it stands */
+    bool all_bytes; /* plain, and each byte has an id */
+    /* With ignore_merges: some token's text has two bytes or more of which no two neighbours merge,
+     * so that only the whole gives it. True until the owner of the tokens knows better. */
+    bool stranded;
     int32_t byte_id[256];        /* byte_level: the id of a byte; -1 = none */
     int32_t fallback_id[256];    /* byte_fallback: the id of <0xNN>; -1 = none */
     int32_t unk;                 /* -1 = none */
@@ -48,6 +54,17 @@ void gw_bpe_release(gw_bpe *m);
 void gw_bpe_add_merge(gw_bpe *m, int32_t left, int32_t right, uint32_t rank, int32_t id);
 /* After the last merge: derives what encoding reads. May be called again after more merges. */
 void gw_bpe_seal(gw_bpe *m);
+
+/* byte_level: true if no two neighbours of the piece have a merge, so that its ids are those of its
+ * bytes (but see `stranded`). */
+static inline bool gw_bpe_unmerged(const gw_bpe *m, const uint8_t *piece, size_t n) {
+    uint64_t any = 0;
+    for (size_t i = 0; i + 1 < n; i++) {
+        unsigned pair = (unsigned)piece[i] << 8 | piece[i + 1];
+        any |= m->byte_pairs[pair >> 6] >> (pair & 63);
+    }
+    return !(any & 1);
+}
 
 static inline uint64_t gw_bpe_pair_hash(uint64_t key) { return key * 0x9e3779b97f4a7c15u; }
 
@@ -86,8 +103,10 @@ typedef struct gw_bpe_queue gw_bpe_queue;
 gw_bpe_queue *gw_bpe_queue_new(void);
 void gw_bpe_queue_free(gw_bpe_queue *q);
 int64_t gw_bpe_queue_bytes(const gw_bpe_queue *q);
-/* Merges units[0..n), n < 2^31; returns how many ids are left in them. Adds to *ops. */
+/* Merges units[0..n), n < 2^31; returns how many ids are left in them. Adds to *ops. O(n log n). */
 int64_t gw_bpe_queue_merge(const gw_bpe *m, gw_bpe_queue *q, int32_t *units, int64_t n,
                            int64_t *ops);
+/* The same for units that are a few runs of one each; else -1, and the units are as they were. */
+int64_t gw_bpe_merge_runs(const gw_bpe *m, int32_t *units, int64_t n, int64_t *ops);
 
 #endif

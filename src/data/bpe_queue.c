@@ -292,16 +292,15 @@ static bool merge_between(runs *r, int i, gw_bpe_merge x) {
     return replace_runs(r, i, 2, with, 3);
 }
 
-/* Ids left, or -1: to be done the general way; `units` are as they were then. */
-static int64_t merge_runs(const gw_bpe *m, gw_bpe_queue *q, int32_t *units, int64_t n) {
+int64_t gw_bpe_merge_runs(const gw_bpe *m, int32_t *units, int64_t n, int64_t *ops) {
     runs r;
     if (!find_runs(units, n, &r)) return -1;
-    q->ops += n;
+    *ops += n;
     for (;;) {
         gw_bpe_merge best = {GW_BPE_NO_RANK, -1};
         int at = 0;
         bool within = false;
-        for (int i = 0; i < r.n; i++, q->ops += 2) {
+        for (int i = 0; i < r.n; i++, *ops += 2) {
             gw_bpe_merge x = {GW_BPE_NO_RANK, -1}, y = x;
             if (r.items[i].count > 1) x = gw_bpe_find(m, r.items[i].id, r.items[i].id);
             if (i + 1 < r.n) y = gw_bpe_find(m, r.items[i].id, r.items[i + 1].id);
@@ -324,11 +323,6 @@ static int64_t merge_runs(const gw_bpe *m, gw_bpe_queue *q, int32_t *units, int6
 int64_t gw_bpe_queue_merge(const gw_bpe *m, gw_bpe_queue *q, int32_t *units, int64_t n,
                            int64_t *ops) {
     q->ops = 0;
-    int64_t by_runs = merge_runs(m, q, units, n);
-    if (by_runs >= 0) {
-        *ops += q->ops;
-        return by_runs;
-    }
     prepare(m, q, units, n);
     while (q->ranks.count > 0 || q->late.count > 0) {
         if (q->late.count > 0) {

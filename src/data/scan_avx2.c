@@ -33,7 +33,8 @@ static inline __m256i within(__m256i v, int first, int count) {
 
 static inline __m256i equal(__m256i v, char c) { return _mm256_cmpeq_epi8(v, _mm256_set1_epi8(c)); }
 
-static inline void classify(gw_scan_job *j, gw_block *b, bool cased) {
+static GW_ALWAYS_INLINE void classify(gw_scan_job *j, gw_block *b, gw_scan kind) {
+    bool cased = kind == GW_SCAN_O200K;
     const uint8_t *p = j->text + j->at;
     __m256i v0 = _mm256_loadu_si256((const __m256i *)(const void *)p);
     __m256i v1 = _mm256_loadu_si256((const __m256i *)(const void *)(p + 32));
@@ -45,8 +46,9 @@ static inline void classify(gw_scan_job *j, gw_block *b, bool cased) {
     b->blank = bits_of(blank0, blank1);
     b->space = bits_of(_mm256_or_si256(blank0, within(v0, 9, 5)),
                        _mm256_or_si256(blank1, within(v1, 9, 5)));
-    b->newline = bits_of(_mm256_or_si256(equal(v0, '\n'), equal(v0, '\r')),
-                         _mm256_or_si256(equal(v1, '\n'), equal(v1, '\r')));
+    b->newline = kind == GW_SCAN_GPT2 ? 0 /* not asked for */
+                                      : bits_of(_mm256_or_si256(equal(v0, '\n'), equal(v0, '\r')),
+                                                _mm256_or_si256(equal(v1, '\n'), equal(v1, '\r')));
     b->quote = bits_of(equal(v0, '\''), equal(v1, '\''));
     b->upper = cased ? bits_of(within(v0, 'A', 26), within(v1, 'A', 26)) : 0;
     b->both = b->mark = 0;

@@ -28,7 +28,8 @@ static inline uint64_t equal(__m512i v, char c) {
     return _mm512_cmpeq_epi8_mask(v, _mm512_set1_epi8(c));
 }
 
-static inline void classify(gw_scan_job *j, gw_block *b, bool cased) {
+static GW_ALWAYS_INLINE void classify(gw_scan_job *j, gw_block *b, gw_scan kind) {
+    bool cased = kind == GW_SCAN_O200K;
     const uint8_t *p = j->text + j->at;
     __m512i v = _mm512_loadu_si512((const void *)p);
     b->letter = within(_mm512_or_si512(v, _mm512_set1_epi8(0x20)), 'a', 26);

@@ -41,6 +41,7 @@ typedef struct gw_scan_job {
     gw_carry carry;
     uint64_t known;         /* 1: a piece begins at `at`, which is among the starts already */
     gw_scan_starts *starts; /* found starts are appended */
+    const uint64_t *places; /* [256]: the places of the bits of a byte, a byte each, lowest first */
 } gw_scan_job;
 
 /* Looks at blocks until at >= stop <= n. text is readable for 64 + 16 bytes past stop. Starts

@@ -16,15 +16,17 @@ static inline uint64_t scatter(uint64_t m, uint64_t to) {
     return out;
 }
 
-static inline void emit(uint32_t *to, uint32_t base, uint64_t starts) {
+static inline uint32_t *emit(const uint64_t *places, uint32_t *to, uint32_t base, uint64_t starts) {
+    (void)places;
     for (; starts; starts &= starts - 1) *to++ = base + (uint32_t)__builtin_ctzll(starts);
+    return to;
 }
 
-static void classify(gw_scan_job *j, gw_block *b, bool cased);
+static void classify(gw_scan_job *j, gw_block *b, gw_scan kind);
 
 #include "data/scan_rules.h" /* run_kind */
 
-static void classify(gw_scan_job *j, gw_block *b, bool cased) {
+static void classify(gw_scan_job *j, gw_block *b, gw_scan kind) {
     const uint8_t *p = j->text + j->at;
     int i = 0, at = 0, len;
     memset(b, 0, sizeof *b);
@@ -33,7 +35,7 @@ static void classify(gw_scan_job *j, gw_block *b, bool cased) {
         if (at + len > 64) break;
         uint64_t bit = (uint64_t)1 << i;
         b->heads |= (uint64_t)1 << at;
-        add_class(b, c, i, cased);
+        add_class(b, c, i, kind == GW_SCAN_O200K);
         if (p[at] == ' ') b->blank |= bit;
         if (p[at] == '\'') b->quote |= bit;
         if (c & GW_CLASS_CRLF) b->newline |= bit;

@@ -260,7 +260,7 @@ static GW_ALWAYS_INLINE void run_blocks(gw_scan_job *j, size_t stop, gw_scan kin
         gw_block b;
         int len;
         bool odd = false;
-        classify(j, &b, kind == GW_SCAN_O200K);
+        classify(j, &b, kind);
         const uint8_t *after = j->text + j->at + b.bytes;
         uint64_t next = class_of(j, after, &len) >> 2 & 1;
         uint64_t next_space = b.space >> 1 | next << (b.chars - 1);
@@ -274,12 +274,12 @@ static GW_ALWAYS_INLINE void run_blocks(gw_scan_job *j, size_t stop, gw_scan kin
         starts &= ~j->known;
         j->known = 0;
         if (b.chars != b.bytes) starts = scatter(starts, b.heads);
-        while (GW_UNLIKELY(j->starts->cap - j->starts->count < 64))
+        while (GW_UNLIKELY(j->starts->cap - j->starts->count < 64 + 8))
             j->starts->items =
                 gw_vec_grow_(j->starts->items, &j->starts->cap, sizeof *j->starts->items);
         if (starts) {
-            emit(j->starts->items + j->starts->count, (uint32_t)j->at, starts);
-            j->starts->count += __builtin_popcountll(starts);
+            uint32_t *to = j->starts->items + j->starts->count;
+            j->starts->count += emit(j->places, to, (uint32_t)j->at, starts) - to;
             j->last = j->at + (size_t)highest(starts);
         }
         j->at += (size_t)b.bytes;

@@ -22,10 +22,17 @@ struct gw_scanner {
     gw_scan_blocks *blocks;
     gw_uni_table *table;
     gw_scan_starts starts;
+    uint64_t places[256];
     uint8_t *tail; /* the end of the text, zero bytes behind */
     size_t tail_cap;
     bool done;
 };
+
+static void find_places(uint64_t places[256]) {
+    for (unsigned byte = 0; byte < 256; byte++)
+        for (unsigned bits = byte, k = 0; bits; bits &= bits - 1, k++)
+            places[byte] |= (uint64_t)(unsigned)__builtin_ctz(bits) << 8 * k;
+}
 
 bool gw_scan_has(gw_scan_with with) {
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -63,6 +70,7 @@ gw_scanner *gw_scanner_new(void) {
     s->starts.items = gw_mem_alloc(STARTS * sizeof *s->starts.items);
     s->tail_cap = BATCH + MARGIN + 1024;
     s->tail = gw_mem_alloc(s->tail_cap);
+    find_places(s->places);
     gw_scanner_use(s, gw_scan_best());
     return s;
 }
@@ -90,7 +98,8 @@ void gw_scanner_begin(gw_scanner *s, gw_scan kind, int unicode_version, const ui
                            .text = text,
                            .n = n,
                            .known = 1,
-                           .starts = &s->starts};
+                           .starts = &s->starts,
+                           .places = s->places};
     if (s->table && s->table->version == unicode_version) s->job.classes = s->table;
 }
 

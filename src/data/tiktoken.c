@@ -213,6 +213,7 @@ static gw_status build(gw_tokenizer *t, const char *name, const char *text, size
                               "no token for byte 0x%02x", (unsigned)b);
     add_merges(t);
     gw_bpe_seal(&t->bpe);
+    gw_tok_find_stranded(t);
     t->description =
         gw_arena_printf(&t->arena, ".tiktoken, %d ranks and %d specials, %s splitter, Unicode %d",
                         (int)ranks, nsp, gw_scan_name(scan), t->unicode_version);

@@ -171,6 +171,20 @@ static void warn_lost_bytes(const gw_tokenizer *t, const char *name, gw_diags *d
     gw_diag_detail(dg, g, "text that holds them loses them, as in the library the file is for");
 }
 
+void gw_tok_find_stranded(gw_tokenizer *t) {
+    enum { MOST = 64 }; /* bytes of a content whose text may be a short word */
+    uint8_t raw[MOST + 1];
+    size_t n;
+    if (!t->bpe.ignore_merges || !t->bpe.all_bytes) return;
+    t->bpe.stranded = false;
+    for (int32_t id = 0; id < t->vocab_size && !t->bpe.stranded; id++) {
+        const gw_tok_entry *e = &t->entries[id];
+        if (e->in_model && e->content_len <= MOST &&
+            gw_tok_from_alphabet(e->content, e->content_len, raw, &n) && n > 1)
+            t->bpe.stranded = gw_bpe_unmerged(&t->bpe, raw, n);
+    }
+}
+
 gw_status gw_tok_finish(gw_tokenizer *t, const char *name, gw_diags *dg) {
     t->fuse_at = t->ndec;
     for (int i = 0; i < t->ndec; i++) {
@@ -183,6 +197,7 @@ gw_status gw_tok_finish(gw_tokenizer *t, const char *name, gw_diags *dg) {
     warn_lost_bytes(t, name, dg);
     GW_TRY(index_added(t, dg));
     gw_bpe_seal(&t->bpe);
+    gw_tok_find_stranded(t);
     return render_tokens(t, dg);
 }
 

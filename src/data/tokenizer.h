@@ -86,7 +86,7 @@ const char *gw_tokenizer_describe(const gw_tokenizer *t);
 int64_t gw_tokenizer_bytes(const gw_tokenizer *t);
 
 /* Working memory of one thread: buffers that grow to the largest text seen, and caches of recent
- * words, which grow with the number of words to 60 MB. Past that, memory does not grow with the
+ * words, which grow with the number of words to 90 MB. Past that, memory does not grow with the
  * number of texts. */
 gw_tok_scratch *gw_tok_scratch_new(void);
 void gw_tok_scratch_free(gw_tok_scratch *s);

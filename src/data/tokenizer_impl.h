@@ -97,6 +97,8 @@ void gw_tok_grow(gw_tokenizer *t, int32_t size);
 /* Derives what follows from the entries and steps: byte ids, lookups, tries, decoded bytes. `name`
  * stands in messages. */
 GW_WARN_UNUSED gw_status gw_tok_finish(gw_tokenizer *t, const char *name, gw_diags *dg);
+/* After gw_bpe_seal: settles bpe.stranded. */
+void gw_tok_find_stranded(gw_tokenizer *t);
 /* The bytes of a content in the byte-level alphabet; false if a character is not of it. */
 bool gw_tok_from_alphabet(const char *content, size_t n, uint8_t *out, size_t *nout);
 /* Appends a byte as its character of the alphabet. */
