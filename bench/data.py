@@ -82,13 +82,13 @@ def write_warc(path, pages, want):
     return total, distinct, records
 
 
-def ours(work, warc, tokenizer, cpu):
+def ours(work, warc, tokenizer, cpu, sets):
     out = work / "out"
     shutil.rmtree(out, ignore_errors=True)
     (work / "p.yaml").write_text(PIPELINE.format(warc=warc, tokenizer=tokenizer, out=out))
     before = os.times()
     subprocess.run(["taskset", "-c", str(cpu), GW, "data", "build", str(work / "p.yaml"),
-                    "--workers", "1", "--quiet"], check=True)
+                    "--workers", "1", "--quiet"] + [a for x in sets for a in ("--set", x)], check=True)
     after = os.times()
     used = after.children_user + after.children_system - before.children_user - before.children_system
     return used, json.loads((out / "report.json").read_text())
@@ -113,6 +113,8 @@ def main():
     p.add_argument("--cpu", type=int, default=0, help="the core that all run on")
     p.add_argument("--tokenizer", default="bytes")
     p.add_argument("--no-peers", action="store_true")
+    p.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
+                   help="a key of the pipeline, such as measure_removed=false; repeatable")
     p.add_argument("--json", help="write all figures to this file")
     o = p.parse_args()
     if o.quick:
@@ -129,7 +131,7 @@ def main():
         rates, report, peers = [], None, {}
         names = [] if o.no_peers else ["datatrove", "trafilatura", "resiliparse"]
         for turn in range(o.turns):
-            used, report = ours(work, warc, o.tokenizer, o.cpu)
+            used, report = ours(work, warc, o.tokenizer, o.cpu, o.set)
             rates.append(total / 1e6 / used)
             for name in names:
                 if "why" in peers.get(name, [{}])[-1]:

@@ -327,6 +327,7 @@ def check_quality(program, tmp):
 
 
 def check_langid(program, folder, tmp):
+    both = {}  # of each language its best known text: the guide, else held-out help
     for name in ("guide", "help"):
         path = f"{folder}/{name}.tsv"
         if not os.path.exists(path):
@@ -344,6 +345,10 @@ def check_langid(program, folder, tmp):
             print(f"language {name:6} {lang:3} {100 * right[lang] / seen[lang]:6.1f} % of {seen[lang]}")
         mean = sum(right[k] / seen[k] for k in seen) / len(seen)
         print(f"language {name:6} mean of {len(seen)} languages {100 * mean:.2f} %")
+        for lang in seen:
+            both.setdefault(lang, right[lang] / seen[lang])
+    if both:
+        print(f"language both   mean of {len(both)} languages {100 * sum(both.values()) / len(both):.2f} %")
 
 
 def main():

@@ -3,7 +3,7 @@
 // compares with other programs and prints what this measures.
 //
 //   filters_run verdicts DOCS OUT FILTERS.yaml   verdict and text of each document to OUT
-//   filters_run words SPLITTER DOCS OUT          words of each document to OUT
+//   filters_run words SPLITTER|LANGUAGE DOCS OUT words of each document to OUT
 //   filters_run pii DOCS OUT                     texts with e-mail and public IP replaced to OUT
 //   filters_run spans DOCS OUT                   what all kinds of PII find: KIND OFFSET BYTES,
 //   lines filters_run langid SPEC DOCS OUT             language and score of each document to OUT
@@ -106,7 +106,7 @@ static void verdicts(const char *in, const char *out, const char *yaml) {
 
 static void words(const char *kind, const char *in, const char *out) {
     gw_splitter s;
-    if (!gw_splitter_find(kind, &s)) exit(2);
+    check(gw_splitter_for_language(kind, &s, &dg));
     gw_words *w = gw_words_new();
     docs d = open_docs(in);
     FILE *o = create(out);

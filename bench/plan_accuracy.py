@@ -6,9 +6,11 @@ run (`train`). The cases are none of those that calibrate trains: other widths, 
 families and layouts. For each the table has the planned step, the median of the steps that ran, and
 how far apart they are; arenas and bytes on the wire have to be equal.
 
-The claim: the median of |error| is within 10 %, the worst within 20 %. There is a verdict only where
-the machine is quiet enough: each case is run twice, and where the medians of its two runs are further
-apart than a third of the margin for most cases, the script says so instead.
+The claim: the median of |error| is within 10 %, the worst within 20 %. What others do on the machine
+only makes steps longer, for seconds at a time. So a case is run twice, and where the medians of its
+runs are further apart than a third of the margin again, four times at most; the quickest run is what
+planned steps are held against, as calibrate keeps the quicker of two rounds, and the next one says how
+sure it is. There is a verdict only where these two are within a third of the margin for most cases.
 """
 
 import argparse
@@ -119,13 +121,20 @@ def lines_of(out):
     return [json.loads(t) for t in (out / "metrics.jsonl").read_text().splitlines() if "step_s" in t]
 
 
-def run_case(options, work, name, case, seconds):
-    """Trains twice; returns (medians of both, least of all, arenas and bytes as planned?)."""
+def apart(medians):
+    """How far the second quickest run is from the quickest."""
+    first, second = sorted(medians)[:2]
+    return second / first - 1
+
+
+def run_case(options, work, case, seconds):
+    """Trains two to four times; returns (medians of all, least of all, arenas and bytes as planned?,
+    the quickest run beside its plan)."""
     out, file = work / "run", work / "run.yaml"
     ranks = case[5]
-    medians, least, exact = [], [], True
+    medians, least, exact, beside = [], [], True, None
     steps = 6
-    for turn in range(2):
+    while len(medians) < 2 or (len(medians) < 4 and apart(medians) > MEDIAN / 3):
         shutil.rmtree(out, ignore_errors=True)
         file.write_text(run_file(case, work, steps))
         call(options, "train", file, "--out", out, "--ranks", ranks, cwd=work)
@@ -135,8 +144,10 @@ def run_case(options, work, name, case, seconds):
         s = json.loads((out / "summary.json").read_text())
         exact = exact and s["planned"]["arena_bytes"] == s["measured"]["arena_bytes"]
         exact = exact and s.get("wire_as_planned", True)
+        if medians[-1] == min(medians):
+            beside = json.loads(call(options, "plan", out, "--hardware", "this", "--json",
+                                     cwd=work))
         steps = max(6, min(40, 2 + int(seconds / 2 / medians[0])))
-    beside = json.loads(call(options, "plan", out, "--hardware", "this", "--json", cwd=work))
     return medians, min(least), exact, beside
 
 
@@ -182,27 +193,27 @@ def measure(options, work, cases):
     print(f"{'case':28} {'planned':>9} {'measured':>9} {'error':>8} {'turns':>7} {'bytes':>6}")
     for name, case in cases.items():
         planned = plan_case(options, work, case)
-        medians, least, exact, beside = run_case(options, work, name, case,
-                                                 8 if options.quick else 30)
-        measured = least if options.least else statistics.mean(medians)
-        apart = abs(medians[0] - medians[1]) / min(medians)
+        medians, least, exact, beside = run_case(options, work, case, 8 if options.quick else 30)
+        measured = least if options.least else min(medians)
         rows.append(dict(case=name, planned=planned, measured=measured, least=least,
-                         medians=medians, error=planned / measured - 1, apart=apart, exact=exact,
+                         medians=medians, error=planned / measured - 1, apart=apart(medians),
+                         exact=exact,
                          ops=beside["ops"], explains=beside["explains"]))
         r = rows[-1]
         print(f"{name:28} {planned * 1e3:7.1f}ms {measured * 1e3:7.1f}ms {100 * r['error']:+7.1f}%"
-              f" {100 * apart:6.1f}% {'equal' if exact else 'DIFFER':>6}", flush=True)
+              f" {100 * r['apart']:6.1f}% {'equal' if exact else 'DIFFER':>6}", flush=True)
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1))
     errors = sorted(abs(r["error"]) for r in rows)
     median, worst = statistics.median(errors), errors[-1]
-    apart = statistics.median(r["apart"] for r in rows)
+    noise = statistics.median(r["apart"] for r in rows)
     print(f"\n{len(rows)} cases: median |error| {100 * median:.1f} %, worst {100 * worst:.1f} %; "
-          f"two runs of a case are {100 * apart:.1f} % apart (median); {time.time() - began:.0f} s")
+          f"the two quickest runs of a case are {100 * noise:.1f} % apart (median); "
+          f"{time.time() - began:.0f} s")
     if not all(r["exact"] for r in rows):
         print("arenas or bytes on the wire differ from their plan")
         return 1
-    if apart > MEDIAN / 3:
+    if noise > MEDIAN / 3:
         print(f"no verdict: the machine is not quiet (load average {load:.1f} at the beginning)")
         return 0
     good = median <= MEDIAN and worst <= WORST

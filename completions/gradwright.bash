@@ -152,6 +152,7 @@ checkpoint.when_busy=
 checkpoint.buffer=
 checkpoint.references=
 checkpoint.probe=
+checkpoint.replicas=
 checkpoint.dir=
 checkpoint.write_rate="
 
@@ -208,6 +209,7 @@ _gradwright_key_values() {
         checkpoint.when_busy) echo "wait skip" ;;
         checkpoint.references) echo "true false" ;;
         checkpoint.probe) echo "true false" ;;
+        checkpoint.replicas) echo "check all trust" ;;
     esac
 }
 
@@ -239,6 +241,9 @@ _gradwright() {
             COMPREPLY=()
             return ;;
         "train --retries")
+            COMPREPLY=()
+            return ;;
+        "train --regrow")
             COMPREPLY=()
             return ;;
         "verify --ranks"|"verify -n")
@@ -352,6 +357,9 @@ _gradwright() {
         "export --dtype")
             COMPREPLY=($(compgen -W "fp32 bf16 fp16 q8_0" -- "$cur"))
             return ;;
+        "export --tokenizer")
+            COMPREPLY=($(compgen -f -- "$cur"))
+            return ;;
         "export --max-shard")
             COMPREPLY=()
             return ;;
@@ -461,7 +469,7 @@ _gradwright() {
     case $command in
         train)
             if [[ $cur == -* ]]; then
-                COMPREPLY=($(compgen -W "--out --ranks --resume --fresh --until --supervise --retries --requeue --set --json --help --quiet --verbose --no-color" -- "$cur"))
+                COMPREPLY=($(compgen -W "--out --ranks --resume --fresh --until --supervise --retries --regrow --requeue --set --json --help --quiet --verbose --no-color" -- "$cur"))
             else
                 COMPREPLY=($(compgen -f -- "$cur"))
             fi ;;
@@ -503,7 +511,7 @@ _gradwright() {
             fi ;;
         export)
             if [[ $cur == -* ]]; then
-                COMPREPLY=($(compgen -W "--out --to --dtype --max-shard --json --help --quiet --verbose --no-color" -- "$cur"))
+                COMPREPLY=($(compgen -W "--out --to --dtype --tokenizer --max-shard --json --help --quiet --verbose --no-color" -- "$cur"))
             else
                 COMPREPLY=($(compgen -f -- "$cur"))
             fi ;;

@@ -154,6 +154,7 @@ function __gradwright_set
         checkpoint.buffer= \
         checkpoint.references=true checkpoint.references=false \
         checkpoint.probe=true checkpoint.probe=false \
+        checkpoint.replicas=check checkpoint.replicas=all checkpoint.replicas=trust \
         checkpoint.dir= \
         checkpoint.write_rate= \
         ''
@@ -190,6 +191,7 @@ complete -c gradwright -n '__fish_seen_subcommand_from train' -l fresh -d 'with 
 complete -c gradwright -n '__fish_seen_subcommand_from train' -l until -x -d 'stop after step N, saved; --resume goes on'
 complete -c gradwright -n '__fish_seen_subcommand_from train' -l supervise -d 'start it again when it fails, from its newest checkpoint'
 complete -c gradwright -n '__fish_seen_subcommand_from train' -l retries -x -d 'with --supervise: at most N times'
+complete -c gradwright -n '__fish_seen_subcommand_from train' -l regrow -x -d 'with --supervise: try all ranks again after S seconds'
 complete -c gradwright -n '__fish_seen_subcommand_from train' -l requeue -d 'under Slurm: queue the job again when it was stopped'
 complete -c gradwright -n '__fish_seen_subcommand_from train' -l set -s s -x -a '(__gradwright_set)' -d 'override one key of the run file; repeatable'
 complete -c gradwright -n '__fish_seen_subcommand_from train' -l json -d 'print JSON for machines'
@@ -254,6 +256,7 @@ complete -c gradwright -n '__fish_seen_subcommand_from generate' -F
 complete -c gradwright -n '__fish_seen_subcommand_from export' -l out -s o -x -a '(__fish_complete_directories)' -d 'directory, or file, to write (required)'
 complete -c gradwright -n '__fish_seen_subcommand_from export' -l to -x -a 'hf gguf' -d 'hf: a directory; gguf: one file (default hf)'
 complete -c gradwright -n '__fish_seen_subcommand_from export' -l dtype -x -a 'fp32 bf16 fp16 q8_0' -d 'of the tensors (default: as kept); q8_0: with --to gguf'
+complete -c gradwright -n '__fish_seen_subcommand_from export' -l tokenizer -r -F -d 'a tokenizer.json, or its directory, instead of its own'
 complete -c gradwright -n '__fish_seen_subcommand_from export' -l max-shard -x -d 'largest file before sharding (default 5GB)'
 complete -c gradwright -n '__fish_seen_subcommand_from export' -l json -d 'print JSON for machines'
 complete -c gradwright -n '__fish_seen_subcommand_from export' -F
@@ -304,7 +307,7 @@ complete -c gradwright -n '__fish_seen_subcommand_from calibrate' -l ranks -s n 
 complete -c gradwright -n '__fish_seen_subcommand_from calibrate' -l out -s o -r -F -d 'the file to write (default calibration.json)'
 complete -c gradwright -n '__fish_seen_subcommand_from calibrate' -l max-size -x -d 'largest data of a collective (default 4MiB)'
 complete -c gradwright -n '__fish_seen_subcommand_from calibrate' -l seconds -x -d 'time for each collective\'s figure, about (default 0.02)'
-complete -c gradwright -n '__fish_seen_subcommand_from calibrate' -l ops-seconds -x -d 'for all ops, about (default 45); 0: collectives alone'
+complete -c gradwright -n '__fish_seen_subcommand_from calibrate' -l ops-seconds -x -d 'for all ops, about (default 36); 0: collectives alone'
 complete -c gradwright -n '__fish_seen_subcommand_from bench' -l ranks -s n -x -d 'run on N local ranks (mpirun and srun start their own)'
 complete -c gradwright -n '__fish_seen_subcommand_from bench' -l kind -s k -x -a 'all-reduce reduce-scatter all-gather broadcast all-to-all shift' -d 'which collective (default all-reduce)'
 complete -c gradwright -n '__fish_seen_subcommand_from bench' -l sizes -x -d '1KiB,1MiB or 1KiB..64MiB (default; times 4)'

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Makes the Python environment with the S3 server and client that tests talk to, and prints its path.
+# Makes the Python environment with what tests talk to or compare with, and prints its path.
 #
 #   scripts/test_venv.sh            build/test-venv (or $BUILD/test-venv), made once and kept
 #
-# Pinned packages of PyPI: boto3, moto, and of moto[server] what its S3 needs. The environment counts only when its mark has
+# Pinned packages of PyPI: boto3, moto and of moto[server] what its S3 needs; tokenizers. The environment counts only when its mark has
 # the present list of pins, so that a change of pins makes it anew. Without python3-venv or a reachable
 # package index it prints the reason on stderr and ends with 77, which tests take as "skip".
 # GW_TEST_VENV names one that is there already.
@@ -17,7 +17,8 @@ boto3==1.44.8
 flask==3.1.3
 flask-cors==6.0.5
 py-partiql-parser==0.6.3
-PyYAML==6.0.4'
+PyYAML==6.0.4
+tokenizers==0.23.3'
 
 if [ -n "${GW_TEST_VENV:-}" ]; then
     echo "$GW_TEST_VENV"
@@ -45,6 +46,6 @@ log=$venv/pip.log
 mapfile -t packages <<<"$pins"
 timeout 300 "$venv/bin/pip" install --quiet --disable-pip-version-check --retries 1 --timeout 20 \
     "${packages[@]}" >"$log" 2>&1 ||
-    skip "pip cannot install moto and boto3: $(tail -n 1 "$log")"
+    skip "pip cannot install moto, boto3 and tokenizers: $(tail -n 1 "$log")"
 echo "$pins" >"$venv/pins"
 realpath "$venv"

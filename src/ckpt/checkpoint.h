@@ -27,10 +27,19 @@
 #include "base/diag.h"  /* gw_status, gw_diags */
 #include "base/hash.h"  /* gw_hash128 */
 #include "ckpt/box.h"   /* gw_box, gw_piece */
+#include "ckpt/kept.h"  /* gw_ckpt_kept */
 #include "ir/graph.h"   /* gw_type, gw_mesh */
 
 /* Written; and the oldest that is read (version 3 has neither references nor a probe). */
 enum { GW_CHECKPOINT_VERSION = 4, GW_CHECKPOINT_OLDEST = 3 };
+
+/* What a load found where it took elements of another float (ckpt/precision.h). */
+typedef struct gw_ckpt_conversion {
+    bool done;                    /* the checkpoint has another dtype */
+    gw_dtype from;                /* that one */
+    int64_t overflowed, vanished; /* elements here: finite ones become infinite; become 0 */
+    uint64_t digest;              /* gw_ckpt_digest of this rank's part as the checkpoint has it */
+} gw_ckpt_conversion;
 
 /* A tensor, or this rank's part of one, dense and row-major at `data`. */
 typedef struct gw_ckpt_tensor {
@@ -49,17 +58,22 @@ typedef struct gw_ckpt_tensor {
     bool away;
     /* Nothing changes it: where a sample says so too, it is not hashed to be referred to. */
     bool frozen;
+    /* Of a load. NULL: the checkpoint's dtype must be this one. Otherwise another float is taken
+     * too, rounded to nearest even, and this says what came of it. */
+    gw_ckpt_conversion *as;
 } gw_ckpt_tensor;
 
-/* Digests of a state, to be made again after a load. */
-enum { GW_CKPT_LOSSES = 4 };
+/* Digests of a state, to be made again after a load. The sums are of logits on fixed tokens, each
+ * of all logits of some ids, with signs (train/session_probe.c). */
+enum { GW_CKPT_SUMS = 256 };
 typedef struct gw_ckpt_probe {
     bool taken;
     uint64_t weights, states; /* gw_ckpt_digest of parameters; of all other tensors */
-    int losses;               /* of the model on fixed tokens; 0: none */
-    double loss[GW_CKPT_LOSSES];
-    const char *bits; /* a hash of what the bits of losses hang on besides the state, or "" */
-    int64_t tokens;   /* of each sequence that the losses are of */
+    int sums;                 /* GW_CKPT_SUMS, or 0: none were taken */
+    double sum[GW_CKPT_SUMS];
+    double spread;    /* how large such a sum of such logits is, at random signs */
+    const char *bits; /* a hash of what the sums' bits hang on besides the state, or "" */
+    int64_t tokens;   /* of each sequence that the logits are of */
     bool half;        /* products were in sixteen bits or fewer */
 } gw_ckpt_probe;
 
@@ -141,6 +155,7 @@ typedef struct gw_ckpt_found {
     const char *why; /* of a damaged or held one */
     bool newer;      /* damaged: of a format version that is not read */
     bool bare;       /* torn: all its data files are finished; only the manifest is missing */
+    bool stays;      /* kept.json says so (ckpt/kept.h): nothing removes it */
     const gw_ckpt_manifest *manifest; /* NULL where none reads */
 } gw_ckpt_found;
 
@@ -149,6 +164,8 @@ typedef struct gw_ckpt_found {
 typedef struct gw_ckpt_list {
     gw_ckpt_found *items;
     int n;
+    gw_ckpt_kept kept;      /* what stays whatever is saved */
+    const char *kept_fault; /* NULL, or why that is not known */
 } gw_ckpt_list;
 
 /* Removes complete checkpoints but the `keep_last` newest by the number of their commit (0: all
@@ -157,8 +174,9 @@ typedef struct gw_ckpt_list {
  * files a save writes. `busy`: a step that is being saved, whose folder is left alone; -1: none.
  * Files that a manifest that stays refers to stay with it, wherever they are. One that has lost a
  * file does not count among the newest. Damaged and foreign folders, and files we did not write,
- * are left alone; where a manifest is of a version that is not read, nothing is removed. No other
- * process may save into run_dir at the same time: the caller holds the run. */
+ * are left alone, and so is what kept.json names, which takes nobody's place either; where a
+ * manifest is of a version that is not read, or kept.json does not read, nothing is removed. No
+ * other process may save into run_dir at the same time: the caller holds the run. */
 GW_WARN_UNUSED gw_status gw_checkpoint_prune(const char *run_dir, int64_t keep_last,
                                              int64_t keep_every, int64_t busy, gw_diags *dg);
 
@@ -175,13 +193,21 @@ typedef struct gw_ckpt_loaded {
     int files;                       /* opened */
 } gw_ckpt_loaded;
 /* Fills `tensors` by name, whatever layout wrote them: of the chunks that meet theirs the blocks
- * that are needed are read (one aside at a time), each believed only with its hash. Tensors that
+ * that are needed are read (one aside at a time), each believed only with its hash; elements of
+ * another float are converted where a tensor asks for it. Tensors that
  * are away, and those the checkpoint has besides, are passed over; all that are missing are named
  * in one error. `loaded` may be NULL. On an error (GW_ERR_FORMAT: file, tensor and offset are
  * named) the tensors' bytes are undefined. */
 GW_WARN_UNUSED gw_status gw_checkpoint_load(const gw_ckpt_manifest *m,
                                             const gw_ckpt_tensor *tensors, int n,
                                             gw_ckpt_loaded *loaded, gw_diags *dg);
+/* The same in several calls, between which files stay open. m is borrowed. */
+typedef struct gw_ckpt_loader gw_ckpt_loader;
+GW_WARN_UNUSED gw_status gw_ckpt_loader_open(gw_ckpt_loader **out, const gw_ckpt_manifest *m,
+                                             gw_diags *dg);
+GW_WARN_UNUSED gw_status gw_ckpt_loader_load(gw_ckpt_loader *l, const gw_ckpt_tensor *tensors,
+                                             int n, gw_diags *dg);
+void gw_ckpt_loader_close(gw_ckpt_loader *l); /* NULL is fine */
 /* Reads every byte of a checkpoint and compares: *faults gets the number of damaged blocks and
  * missing files, each with its line in dg (GW_ERR_FORMAT when there are any). */
 GW_WARN_UNUSED gw_status gw_checkpoint_verify(const gw_ckpt_manifest *m, int64_t *faults,
@@ -202,6 +228,12 @@ const char *gw_checkpoint_home(const char *run_dir, gw_arena *a);
  * one state, whatever the layout. */
 enum { GW_CKPT_STRIDE = 61 };
 uint64_t gw_ckpt_digest(const gw_ckpt_tensor *t);
+/* What n consecutive elements add to it, were they of `dtype`: those from the `at`-th of a piece of
+ * t on. */
+uint64_t gw_ckpt_digest_part(const gw_ckpt_tensor *t, const gw_piece *p, int64_t at, gw_dtype dtype,
+                             const void *data, int64_t n);
+/* Is this rank the one that tells of the elements that it holds? */
+bool gw_ckpt_tells(const gw_ckpt_tensor *t);
 
 /* XXH3-128 of a manifest without its member "manifest_xxh128": of its compact form, keys sorted. */
 gw_hash128 gw_checkpoint_manifest_hash(const json_t *manifest);

@@ -402,6 +402,20 @@ int64_t gw_ckpt_reader_find(const gw_ckpt_reader *r, const char *name, gw_dtype 
     return lo;
 }
 
+/* Its header, and its table, which stands last: a row for each block, and one more for each entry.
+ * What does not fit into these is read when it is asked for. */
+void gw_ckpt_reader_expect_open(const gw_place *place, const char *path, const gw_ckpt_file *f) {
+    enum { HEAD = 128 << 10, ROOM = 32 << 10, SMALL = 512 << 10 };
+    int64_t rows = f->bytes / GW_CKPT_BLOCK * (int64_t)sizeof(gw_ckpt_row) + ROOM;
+    gw_place_expect_open(place, path, f->bytes, f->bytes <= SMALL ? f->bytes : HEAD, rows);
+}
+
+void gw_ckpt_reader_expect(const gw_ckpt_reader *r, int64_t e, int64_t k) {
+    const stand *p = &r->stands[e];
+    int64_t at = k * GW_CKPT_BLOCK, n = GW_MIN((int64_t)GW_CKPT_BLOCK, p->t->bytes - at);
+    gw_place_expect(&r->in, p->t->offset + at, n);
+}
+
 gw_status gw_ckpt_reader_block(gw_ckpt_reader *r, int64_t e, int64_t k, void *dst, gw_diags *dg) {
     const stand *p = &r->stands[e];
     int64_t at = k * GW_CKPT_BLOCK, n = GW_MIN((int64_t)GW_CKPT_BLOCK, p->t->bytes - at);

@@ -77,6 +77,10 @@ int64_t gw_ckpt_reader_find(const gw_ckpt_reader *r, const char *name, gw_dtype 
 int64_t gw_ckpt_reader_count(const gw_ckpt_reader *r);
 const char *gw_ckpt_reader_name(const gw_ckpt_reader *r, int64_t entry);
 int64_t gw_ckpt_reader_blocks(const gw_ckpt_reader *r, int64_t entry);
+/* In a place that is far: that the file `f` will be opened, in this order with others; that block k
+ * of an entry will be read. */
+void gw_ckpt_reader_expect_open(const gw_place *place, const char *path, const gw_ckpt_file *f);
+void gw_ckpt_reader_expect(const gw_ckpt_reader *r, int64_t entry, int64_t k);
 /* Reads block k of an entry to `dst` and compares its hash. */
 GW_WARN_UNUSED gw_status gw_ckpt_reader_block(gw_ckpt_reader *r, int64_t entry, int64_t k,
                                               void *dst, gw_diags *dg);

@@ -6,10 +6,12 @@
 #include "ckpt/checkpoint.h" /* gw_ckpt_manifest */
 
 typedef enum gw_ckpt_differs {
-    GW_CKPT_SAME,   /* every bit */
-    GW_CKPT_VALUES, /* some elements */
-    GW_CKPT_KIND,   /* dtype or shape: values are not compared */
-    GW_CKPT_ONLY_A, /* b has none of this name */
+    GW_CKPT_SAME,    /* every bit */
+    GW_CKPT_VALUES,  /* some elements */
+    GW_CKPT_KIND,    /* dtype or shape: values are not compared */
+    GW_CKPT_ROUNDED, /* two floats: each element of the narrower one is the other's, rounded to
+                        nearest even (or the same) */
+    GW_CKPT_ONLY_A,  /* b has none of this name */
     GW_CKPT_ONLY_B,
 } gw_ckpt_differs;
 
@@ -17,10 +19,11 @@ typedef struct gw_ckpt_difference {
     const char *name;
     const gw_ckpt_entry_tensor *a, *b; /* NULL where absent */
     gw_ckpt_differs how;
-    int64_t elems, differing; /* elements whose bits differ */
-    double largest;           /* |a - b|; NAN where one of a pair is not a number */
-    int64_t at;               /* flattened index of it (the first) */
-    double scale;             /* largest |a| */
+    /* Elements whose bits differ; of two floats those that are not each other's rounding. */
+    int64_t elems, differing;
+    double largest; /* |a - b|; NAN where one of a pair is not a number */
+    int64_t at;     /* flattened index of it (the first) */
+    double scale;   /* largest |a| */
 } gw_ckpt_difference;
 
 /* Every tensor of either, in the order of a, then what only b has. Holds two slices of at most

@@ -33,8 +33,8 @@ static uint64_t sum_run(uint64_t key, const char *data, int64_t each, int64_t gl
     return sum;
 }
 
-/* Is this the first of the ranks that hold the same elements? */
-static bool tells(const gw_ckpt_tensor *t) {
+/* The first of the ranks that hold the same elements. */
+bool gw_ckpt_tells(const gw_ckpt_tensor *t) {
     if (!t->mesh || t->mesh->naxes == 0) return true;
     uint32_t pp = gw_mesh_group(t->mesh, "pp"), cut = gw_type_part_axes(t->type);
     if (pp && gw_exec_group_rank(t->mesh, pp, t->rank) != t->home) return false;
@@ -50,11 +50,42 @@ uint64_t gw_ckpt_digest(const gw_ckpt_tensor *t) {
         gw_box whole = gw_box_whole(t->ndim, t->dims);
         return sum_run(key, data, each, 0, gw_box_elems(&whole));
     }
-    if (!tells(t)) return 0;
+    if (!gw_ckpt_tells(t)) return 0;
     gw_mesh none = {0};
     gw_held w;
     gw_held_begin(&w, t->type, t->mesh ? t->mesh : &none, t->rank);
     while (gw_held_next(&w, &global, &local, &count))
         sum += sum_run(key, data + local * each, each, global, count);
+    return sum;
+}
+
+/* Element `at` of a dense array of box b, in the whole tensor; *run: it and those that follow it in
+ * both. */
+static int64_t global_of(const gw_box *b, const int64_t *dims, int64_t at, int64_t *run) {
+    int64_t global = 0, stride = 1, row = 1, left = at;
+    bool full = true;
+    *run = 1;
+    for (int i = b->ndim; i-- > 0;) {
+        global += (b->start[i] + left % b->size[i]) * stride;
+        left /= b->size[i];
+        stride *= dims[i];
+        if (!full) continue;
+        row *= b->size[i];
+        *run = row - at % row;
+        full = b->size[i] == dims[i];
+    }
+    return global;
+}
+
+uint64_t gw_ckpt_digest_part(const gw_ckpt_tensor *t, const gw_piece *p, int64_t at, gw_dtype dtype,
+                             const void *data, int64_t n) {
+    uint64_t key = gw_hash64(t->name, strlen(t->name), 0), sum = 0;
+    int64_t each = gw_dtype_bits(dtype) / 8, run;
+    if (!gw_ckpt_tells(t)) return 0;
+    for (int64_t i = 0; i < n; i += run) {
+        int64_t global = global_of(&p->box, t->dims, p->first + at + i, &run);
+        run = GW_MIN(run, n - i);
+        sum += sum_run(key, (const char *)data + i * each, each, global, run);
+    }
     return sum;
 }

@@ -19,7 +19,7 @@
 // A file that a manifest which stays refers to is kept whatever becomes of its own checkpoint; that
 // folder then has no manifest and is held for others, and what is left of it goes when nobody
 // refers to it any more. What a manifest of a newer format refers to is not known: where there is
-// one nothing is removed.
+// one nothing is removed. Nor is what kept.json says stays (kept.c), which is counted for nobody.
 #include <stdlib.h>
 #include <string.h>
 
@@ -234,6 +234,36 @@ static void find_held(gw_ckpt_found *f, int n, gw_arena *a) {
     forget(&r);
 }
 
+/* Was a folder of this name moved aside? */
+static bool was_moved(const gw_place_list *in, const char *name, gw_arena *a) {
+    const char *aside = gw_arena_printf(a, "%s.replaced-", name);
+    for (int64_t i = 0; i < in->n; i++)
+        if (gw_str_starts(in->items[i].name, aside)) return true;
+    return false;
+}
+
+/* What is kept whatever is saved, where a file tells. */
+static void find_kept(const gw_place *p, const char *home, const gw_place_list *in, gw_arena *a,
+                      gw_ckpt_list *out) {
+    gw_diags faults;
+    bool there = false;
+    for (int64_t i = 0; i < in->n; i++)
+        there = there || strcmp(in->items[i].name, GW_CKPT_KEPT_FILE) == 0;
+    if (!there) return;
+    gw_diags_init(&faults);
+    if (gw_ckpt_kept_read(p, home, a, &out->kept, &faults) != GW_OK)
+        out->kept_fault =
+            gw_arena_printf(a, "%s/%s: %s", home, GW_CKPT_KEPT_FILE, gw_diags_first_error(&faults));
+    gw_diags_release(&faults);
+    for (int i = 0; i < out->n; i++) {
+        gw_ckpt_found *f = &out->items[i];
+        const char *name = name_of(f->path);
+        /* What had the name was moved aside: this is a later commit of the same step. */
+        bool another = f->number > out->kept.commits && was_moved(in, name, a);
+        f->stays = !another && gw_ckpt_is_kept(&out->kept, f->number, name);
+    }
+}
+
 static gw_status list_in(const gw_place *p, const char *home, gw_arena *a, gw_ckpt_list *out,
                          gw_diags *dg) {
     gw_place_list in;
@@ -255,6 +285,7 @@ static gw_status list_in(const gw_place *p, const char *home, gw_arena *a, gw_ck
         qsort(found.items, (size_t)found.count, sizeof *found.items, newest_first);
         out->items = gw_arena_new(a, gw_ckpt_found, found.count);
         merge(found.items, out->n, out->items);
+        find_kept(p, home, &in, a, out);
     }
     gw_vec_release(&found);
     return GW_OK;
@@ -333,7 +364,7 @@ static int64_t replaced_step(const char *name, const char **base, gw_arena *mem)
 
 /* Removes what was moved aside from steps before `oldest`, where it reads as a checkpoint of its
  * step or has no manifest, and nobody refers to a folder that had its name. */
-static void remove_replaced(pruning *x, int64_t oldest) {
+static void remove_replaced(pruning *x, const gw_ckpt_kept *kept, int64_t oldest) {
     gw_place_list in;
     if (gw_place_list_of(&x->place, x->home, &x->mem, &in, NULL) != GW_OK) return;
     for (int64_t i = 0; i < in.n; i++) {
@@ -344,8 +375,10 @@ static void remove_replaced(pruning *x, int64_t oldest) {
         int64_t step = replaced_step(in.items[i].name, &base, &x->mem);
         if (step < 0 || step >= oldest || gw_smap_find_c(&x->needed.folders, base, &by)) continue;
         if (gw_checkpoint_read(path, &x->mem, &m, NULL) == GW_OK) {
-            if (m->meta.step == step) (void)!remove_one(x, path, m);
-        } else if (gw_place_look(&x->place, gw_path_join(&x->mem, path, "manifest.json"), &e,
+            bool stays = gw_ckpt_is_kept(kept, m->meta.number, in.items[i].name);
+            if (m->meta.step == step && !stays) (void)!remove_one(x, path, m);
+        } else if (!gw_ckpt_is_kept(kept, 0, in.items[i].name) &&
+                   gw_place_look(&x->place, gw_path_join(&x->mem, path, "manifest.json"), &e,
                                  NULL) == GW_OK &&
                    e.kind == GW_PLACE_ABSENT) {
             gw_place_list files;
@@ -357,6 +390,11 @@ static void remove_replaced(pruning *x, int64_t oldest) {
 }
 
 static bool reads_all(const gw_ckpt_list *list) {
+    if (list->kept_fault) {
+        gw_log_warn("no checkpoint is removed: which must stay is not known (%s)",
+                    list->kept_fault);
+        return false;
+    }
     for (int i = 0; i < list->n; i++) {
         if (!list->items[i].newer) continue;
         gw_log_warn("no checkpoint is removed: what %s refers to is not known (%s)",
@@ -374,6 +412,9 @@ static gw_status prune(pruning *x, const gw_ckpt_list *list, int64_t keep_last, 
         const gw_ckpt_found *f = &list->items[i];
         if (f->state == GW_CKPT_DAMAGED && f->manifest) refer(&x->needed, f->manifest, i, &x->mem);
         if (f->state != GW_CKPT_COMPLETE) continue;
+        kept[i] = f->stays;
+        if (kept[i]) refer(&x->needed, f->manifest, i, &x->mem);
+        if (kept[i]) continue;
         newest = GW_MAX(newest, f->step);
         if (++seen == keep_last) oldest = f->step;
         kept[i] = keep_last == 0 || seen <= keep_last ||
@@ -386,10 +427,10 @@ static gw_status prune(pruning *x, const gw_ckpt_list *list, int64_t keep_last, 
     for (int i = 0; i < list->n; i++) {
         const gw_ckpt_found *f = &list->items[i];
         bool held = f->state == GW_CKPT_HELD;
-        if ((held || f->state == GW_CKPT_TORN) && f->step < newest && f->step != busy)
-            remove_torn(x, f->path, held);
+        bool old = f->step < newest && f->step != busy && !f->stays;
+        if ((held || f->state == GW_CKPT_TORN) && old) remove_torn(x, f->path, held);
     }
-    if (oldest > 0) remove_replaced(x, oldest);
+    if (oldest > 0) remove_replaced(x, &list->kept, oldest);
     return GW_OK;
 }
 

@@ -235,23 +235,33 @@ static bool read_hex64(const json_t *v, uint64_t *out) {
     return true;
 }
 
+static bool read_finite(const json_t *v, double *out) {
+    *out = json_number_value(v);
+    return json_is_number(v) && isfinite(*out);
+}
+
+/* Sums of logits; absent, of another number (of another rule, then) or empty: none. */
+static gw_status read_sums(const reader *r, const json_t *probe, gw_ckpt_probe *p) {
+    const json_t *sums = json_object_get(probe, "logits");
+    if (json_array_size(sums) != GW_CKPT_SUMS) return GW_OK;
+    for (int i = 0; i < GW_CKPT_SUMS; i++)
+        if (!read_finite(json_array_get(sums, (size_t)i), &p->sum[i]))
+            return bad(r, NULL, "a sum of the probe is not a number");
+    if (!read_finite(json_object_get(probe, "spread"), &p->spread) || p->spread < 0)
+        return bad(r, NULL, "the probe's 'spread' is not a number from 0");
+    p->sums = GW_CKPT_SUMS;
+    return GW_OK;
+}
+
 static gw_status read_probe(const reader *r, const json_t *o, gw_ckpt_probe *p) {
-    const json_t *probe = NULL, *losses;
+    const json_t *probe = NULL;
     *p = (gw_ckpt_probe){.bits = ""};
     GW_TRY(gw_json_get_object(o, "probe", &probe, r->file, r->dg));
     if (!probe) return GW_OK;
     if (!read_hex64(json_object_get(probe, "weights"), &p->weights) ||
         !read_hex64(json_object_get(probe, "states"), &p->states))
         return bad(r, NULL, "a digest of the probe is not 16 hexadecimal digits");
-    losses = json_object_get(probe, "losses");
-    p->losses = (int)GW_MIN(json_array_size(losses), (size_t)GW_CKPT_LOSSES + 1);
-    if (p->losses > GW_CKPT_LOSSES) return bad(r, NULL, "the probe has too many losses");
-    for (int i = 0; i < p->losses; i++) {
-        const json_t *x = json_array_get(losses, (size_t)i);
-        p->loss[i] = json_number_value(x);
-        if (!json_is_number(x) || !isfinite(p->loss[i]))
-            return bad(r, NULL, "a loss of the probe is not a number");
-    }
+    GW_TRY(read_sums(r, probe, p));
     GW_TRY(need_text(r, probe, "bits", &p->bits));
     GW_TRY(gw_json_need_i64(probe, "tokens", &p->tokens, r->file, r->dg));
     GW_TRY(gw_json_get_bool(probe, "half", false, &p->half, r->file, r->dg));
@@ -458,12 +468,12 @@ static json_t *files_json(const gw_ckpt_manifest *m) {
 
 static json_t *probe_json(const gw_ckpt_probe *p) {
     char weights[17], states[17];
-    json_t *losses = json_array();
-    for (int i = 0; i < p->losses; i++) json_array_append_new(losses, json_real(p->loss[i]));
+    json_t *sums = json_array();
+    for (int i = 0; i < p->sums; i++) json_array_append_new(sums, json_real(p->sum[i]));
     snprintf(weights, sizeof weights, "%016" PRIx64, p->weights);
     snprintf(states, sizeof states, "%016" PRIx64, p->states);
-    return json_pack("{s:s, s:s, s:o, s:s, s:I, s:b}", "weights", weights, "states", states,
-                     "losses", losses, "bits", p->bits ? p->bits : "", "tokens",
+    return json_pack("{s:s, s:s, s:o, s:f, s:s, s:I, s:b}", "weights", weights, "states", states,
+                     "logits", sums, "spread", p->spread, "bits", p->bits ? p->bits : "", "tokens",
                      (json_int_t)p->tokens, "half", p->half);
 }
 
@@ -570,10 +580,11 @@ gw_status gw_checkpoint_check(const gw_ckpt_meta *m, gw_diags *dg) {
             dg, GW_ERR_FORMAT, "checkpoint-manifest",
             "a checkpoint cannot hold a loss scale of %g: it is not above 0, at most 2^53",
             m->loss_scale);
-    for (int i = 0; i < m->probe.losses; i++)
-        if (!isfinite(m->probe.loss[i]))
-            return GW_FAIL(dg, GW_ERR_FORMAT, "checkpoint-manifest",
-                           "a checkpoint cannot hold a probe that is not finite");
+    bool finite = isfinite(m->probe.spread);
+    for (int i = 0; i < m->probe.sums; i++) finite = finite && isfinite(m->probe.sum[i]);
+    if (!finite)
+        return GW_FAIL(dg, GW_ERR_FORMAT, "checkpoint-manifest",
+                       "a checkpoint cannot hold a probe that is not finite");
     return GW_OK;
 }
 

@@ -105,6 +105,17 @@ void gw_place_close_file(gw_place_in *in) {
     *in = (gw_place_in){0};
 }
 
+bool gw_place_is_far(const gw_place *p) { return p->type && p->type->far; }
+
+void gw_place_expect_open(const gw_place *p, const char *path, int64_t bytes, int64_t head,
+                          int64_t tail) {
+    p->type->expect_open(p->state, path, bytes, head, tail);
+}
+
+void gw_place_expect(const gw_place_in *in, int64_t offset, int64_t n) {
+    in->type->expect(in->file, offset, n);
+}
+
 gw_status gw_place_read_file(const gw_place *p, const char *path, int64_t max_bytes, gw_str *out,
                              gw_diags *dg) {
     gw_place_in in;

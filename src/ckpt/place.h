@@ -11,7 +11,8 @@
 // nothing and an empty folder is absent.
 //
 // A place is used by one thread at a time. Files made or opened by it may each be used by a thread
-// of their own, at the same time, and are closed before it. Errors have a diagnostic that names the
+// of their own, at the same time, and are closed before it; where ranges of any were told ahead
+// (gw_place_expect) all are read on the place's thread. Errors have a diagnostic that names the
 // path; GW_ERR_IO is what the place refuses, GW_ERR_FORMAT what stands there and is not of the kind
 // that it must be.
 #ifndef GW_CKPT_PLACE_H
@@ -73,6 +74,12 @@ typedef struct gw_place_type {
     gw_status (*open_file)(void *state, const char *path, void **in, int64_t *bytes, gw_diags *dg);
     gw_status (*read)(void *in, void *dst, int64_t n, int64_t offset, gw_diags *dg);
     void (*close_file)(void *in);
+    /* What is read comes from far: whoever knows what he will read says so first, in the order of
+     * reading. expect_open: that a file will be opened, of which `head` bytes at its beginning and
+     * `tail` at its end are needed then. expect: a range of a file that is open. Both are hints. */
+    bool far;
+    void (*expect_open)(void *state, const char *path, int64_t bytes, int64_t head, int64_t tail);
+    void (*expect)(void *in, int64_t offset, int64_t n);
 
     /* A small file at once: after a crash it is there whole, or what was there before is. Where
      * the place can tell, one that is there already is not replaced (GW_ERR_IO): of two writers
@@ -140,5 +147,10 @@ GW_WARN_UNUSED gw_status gw_place_open_file(const gw_place *p, const char *path,
 GW_WARN_UNUSED gw_status gw_place_read(const gw_place_in *in, void *dst, int64_t n, int64_t offset,
                                        gw_diags *dg);
 void gw_place_close_file(gw_place_in *in); /* {0} is fine */
+/* Do the two below help here? */
+bool gw_place_is_far(const gw_place *p);
+void gw_place_expect_open(const gw_place *p, const char *path, int64_t bytes, int64_t head,
+                          int64_t tail);
+void gw_place_expect(const gw_place_in *in, int64_t offset, int64_t n);
 
 #endif

@@ -8,11 +8,18 @@
 // the manifest last, and then removes, the manifest first: at no time is a folder complete that is
 // not whole.
 //
-// The state of the place is the store of the bucket; keys are paths without "s3://BUCKET/".
+// Each answer of a store is some tens of milliseconds away, so what will be read is told ahead
+// (place_ahead.c). Of a file that will be opened its two ends are fetched, and stay with it while
+// it is open: the first of their answers tells its size and version, so that opening waits for
+// nobody.
+//
+// Keys are paths without "s3://BUCKET/".
 #include <string.h>
 
+#include "base/map.h" /* GW_VEC, gw_smap */
 #include "ckpt/place.h"
-#include "file/store.h" /* gw_store */
+#include "ckpt/place_ahead.h" /* gw_ahead */
+#include "file/store.h"       /* gw_store */
 
 enum { COPY_CHUNK = 16 << 20 };
 #define COPY_LIMIT (INT64_C(5) << 30) /* the store copies larger objects only in parts */
@@ -27,17 +34,43 @@ static const char *key_of(const char *path) {
     return slash ? slash + 1 : "";
 }
 
-static gw_status open_bucket(const char *path, void **state, gw_diags *dg) {
-    gw_arena a = {0};
-    size_t n = strlen(SCHEME) + strcspn(path + strlen(SCHEME), "/");
-    gw_store *s = NULL;
-    gw_status st = gw_store_open(gw_arena_strndup(&a, path, n), NULL, &s, dg);
-    *state = s;
-    gw_arena_release(&a);
-    return st;
+typedef struct ends {
+    int64_t head, tail; /* bytes that are told ahead of a file of so many */
+    int64_t bytes;
+} ends;
+
+typedef struct bucket {
+    gw_store *store;
+    gw_ahead *ahead; /* NULL: nothing was told yet */
+    gw_arena mem;
+    gw_smap expected; /* keys of files that will be opened, in `ends` */
+    GW_VEC(ends) ends;
+} bucket;
+
+static gw_store *store_of(void *state) { return ((bucket *)state)->store; }
+
+static void close_bucket(void *state) {
+    bucket *b = state;
+    if (!b) return;
+    gw_ahead_free(b->ahead);
+    gw_store_free(b->store);
+    gw_smap_release(&b->expected);
+    gw_vec_release(&b->ends);
+    gw_arena_release(&b->mem);
+    gw_mem_free(b);
 }
 
-static void close_bucket(void *state) { gw_store_free(state); }
+static gw_status open_bucket(const char *path, void **state, gw_diags *dg) {
+    bucket *b = gw_mem_zalloc(sizeof *b);
+    size_t n = strlen(SCHEME) + strcspn(path + strlen(SCHEME), "/");
+    gw_status st = gw_store_open(gw_arena_strndup(&b->mem, path, n), NULL, &b->store, dg);
+    if (st != GW_OK) {
+        close_bucket(b);
+        b = NULL;
+    }
+    *state = b;
+    return st;
+}
 
 /* The prefix of what is in a folder: its key and a slash, nothing of the bucket itself. */
 static const char *prefix_of(const char *folder, gw_arena *a) {
@@ -51,12 +84,13 @@ static gw_status look(void *state, const char *path, gw_place_entry *out, gw_dia
     gw_store_entry e;
     gw_store_lister *l = NULL;
     bool found = false;
-    gw_status st = *key_of(path) ? gw_store_stat(state, key_of(path), &a, &e, &found, dg) : GW_OK;
+    gw_status st =
+        *key_of(path) ? gw_store_stat(store_of(state), key_of(path), &a, &e, &found, dg) : GW_OK;
     if (st == GW_OK && found) {
         out->kind = GW_PLACE_FILE;
         out->bytes = e.bytes;
     } else if (st == GW_OK) {
-        st = gw_store_list_open(state, prefix_of(path, &a), true, &l, dg);
+        st = gw_store_list_open(store_of(state), prefix_of(path, &a), true, &l, dg);
         if (st == GW_OK) st = gw_store_list_next(l, &e, &found, dg);
         if (st == GW_OK && found) out->kind = GW_PLACE_FOLDER;
         gw_store_list_close(l);
@@ -75,7 +109,7 @@ static const char *last_name(const char *key, gw_arena *a) {
 static gw_status list(void *state, const char *folder, gw_arena *a, gw_place_list *out,
                       gw_diags *dg) {
     gw_store_list l = {0};
-    GW_TRY(gw_store_list_all(state, prefix_of(folder, a), true, a, &l, dg));
+    GW_TRY(gw_store_list_all(store_of(state), prefix_of(folder, a), true, a, &l, dg));
     out->items = gw_arena_new(a, gw_place_entry, l.count + 1);
     for (int64_t i = 0; i < l.count; i++) {
         const gw_store_entry *e = &l.entries[i];
@@ -104,7 +138,7 @@ typedef struct upload {
 
 static gw_status create(void *state, const char *path, int64_t bytes, void **file, gw_diags *dg) {
     upload *u = gw_mem_zalloc(sizeof *u);
-    gw_status st = gw_store_write_open(state, key_of(path), bytes, &u->w, dg);
+    gw_status st = gw_store_write_open(store_of(state), key_of(path), bytes, &u->w, dg);
     if (st != GW_OK) {
         gw_mem_free(u);
         u = NULL;
@@ -135,47 +169,129 @@ static void drop(void *file) {
 /* ---- reading ---- */
 
 typedef struct object {
-    gw_store *store;
+    bucket *in;
     gw_arena a;
     const char *key, *etag; /* of the version that was there when it was opened */
+    char *ends;             /* its first `head` bytes, then its last `tail`; NULL: not held */
+    int64_t bytes, head, tail;
 } object;
+
+static void expect_open(void *state, const char *path, int64_t bytes, int64_t head, int64_t tail) {
+    bucket *b = state;
+    const char *key = gw_arena_strdup(&b->mem, key_of(path));
+    head = GW_MIN(head, bytes);
+    tail = GW_MIN(tail, bytes - head);
+    if (head + tail == bytes) { /* all of it, at once */
+        head = bytes;
+        tail = 0;
+    }
+    if (head < 1 || head > GW_AHEAD_BYTES || tail > GW_AHEAD_BYTES) return;
+    if (!b->ahead) b->ahead = gw_ahead_new(b->store);
+    ends e = {.head = head, .tail = tail, .bytes = bytes};
+    gw_smap_put_c(&b->expected, key, (uint32_t)b->ends.count);
+    gw_vec_push(&b->ends, e);
+    gw_ahead_tell(b->ahead, key, 0, head);
+    gw_ahead_tell(b->ahead, key, bytes - tail, tail);
+}
+
+/* The ends of a file that was told ahead. False: it was not, or it is not as it was told. */
+static bool take_ends(object *o) {
+    uint32_t at;
+    bool told = false;
+    gw_ahead_object is = {.bytes = -1};
+    bucket *b = o->in;
+    if (!b->ahead || !gw_smap_find_c(&b->expected, o->key, &at)) return false;
+    ends e = b->ends.items[at];
+    char *bytes = gw_mem_alloc((size_t)(e.head + e.tail) + 1);
+    gw_status st = gw_ahead_take(b->ahead, o->key, 0, e.head, bytes, &is, &told, NULL);
+    bool here = st == GW_OK && told && is.bytes == e.bytes;
+    if (here && e.tail > 0) {
+        st = gw_ahead_take(b->ahead, o->key, e.bytes - e.tail, e.tail, bytes + e.head, NULL, &told,
+                           NULL);
+        here = st == GW_OK && told;
+    }
+    if (!here) {
+        gw_mem_free(bytes);
+        return false;
+    }
+    o->ends = bytes;
+    o->bytes = e.bytes;
+    o->head = e.head;
+    o->tail = e.tail;
+    o->etag = gw_arena_strdup(&o->a, is.etag);
+    return true;
+}
+
+static void close_file(void *in) {
+    object *o = in;
+    gw_mem_free(o->ends);
+    gw_arena_release(&o->a);
+    gw_mem_free(o);
+}
 
 static gw_status open_file(void *state, const char *path, void **in, int64_t *bytes, gw_diags *dg) {
     object *o = gw_mem_zalloc(sizeof *o);
     gw_store_entry e;
     bool found = false;
-    o->store = state;
+    gw_status st = GW_OK;
+    o->in = state;
     o->key = gw_arena_strdup(&o->a, key_of(path));
-    gw_status st = gw_store_stat(o->store, o->key, &o->a, &e, &found, dg);
-    if (st == GW_OK && !found)
-        st = GW_FAIL(dg, GW_ERR_IO, "file-open", "cannot open '%s': there is no such object", path);
-    if (st == GW_OK) {
-        o->etag = e.etag;
-        *bytes = e.bytes;
-        *in = o;
-        return GW_OK;
+    if (!take_ends(o)) {
+        st = gw_store_stat(o->in->store, o->key, &o->a, &e, &found, dg);
+        if (st == GW_OK && !found)
+            st = GW_FAIL(dg, GW_ERR_IO, "file-open", "cannot open '%s': there is no such object",
+                         path);
+        if (st == GW_OK) {
+            o->etag = e.etag;
+            o->bytes = e.bytes;
+        }
     }
-    gw_arena_release(&o->a);
-    gw_mem_free(o);
-    return st;
+    if (st != GW_OK) {
+        close_file(o);
+        return st;
+    }
+    *bytes = o->bytes;
+    *in = o;
+    return GW_OK;
+}
+
+/* Where a range stands in what is held of the file; NULL: it is not held. */
+static const char *held(const object *o, int64_t offset, int64_t n) {
+    int64_t last = o->bytes - o->tail;
+    if (!o->ends) return NULL;
+    if (offset + n <= o->head) return o->ends + offset;
+    return offset >= last && offset + n <= o->bytes ? o->ends + o->head + (offset - last) : NULL;
 }
 
 static gw_status read_range(void *in, void *dst, int64_t n, int64_t offset, gw_diags *dg) {
     const object *o = in;
-    return gw_store_get(o->store, o->key, o->etag, offset, n, dst, dg);
+    bool told = false;
+    const char *here = held(o, offset, n);
+    if (here) {
+        memcpy(dst, here, (size_t)n);
+        return GW_OK;
+    }
+    if (o->in->ahead) GW_TRY(gw_ahead_take(o->in->ahead, o->key, offset, n, dst, NULL, &told, dg));
+    return told ? GW_OK : gw_store_get(o->in->store, o->key, o->etag, offset, n, dst, dg);
 }
 
-static void close_file(void *in) {
+static void expect(void *in, int64_t offset, int64_t n) {
     object *o = in;
-    gw_arena_release(&o->a);
-    gw_mem_free(o);
+    if (o->tail > 0) { /* it was opened by them; the rest comes in ranges */
+        gw_mem_free(o->ends);
+        o->ends = NULL;
+        o->head = o->tail = 0;
+    }
+    if (held(o, offset, n)) return;
+    if (!o->in->ahead) o->in->ahead = gw_ahead_new(o->in->store);
+    gw_ahead_tell(o->in->ahead, o->key, offset, n);
 }
 
 /* ---- what becomes true at once ---- */
 
 static gw_status commit(void *state, const char *path, const void *bytes, int64_t n, gw_diags *dg) {
     bool won = false;
-    GW_TRY(gw_store_put_new(state, key_of(path), bytes, n, &won, dg));
+    GW_TRY(gw_store_put_new(store_of(state), key_of(path), bytes, n, &won, dg));
     if (won) return GW_OK;
     gw_status st = GW_FAIL(dg, GW_ERR_IO, "checkpoint-taken",
                            "'%s' is there already: another run has committed it", path);
@@ -185,7 +301,7 @@ static gw_status commit(void *state, const char *path, const void *bytes, int64_
 }
 
 static gw_status remove_object(void *state, const char *path, gw_diags *dg) {
-    return gw_store_delete(state, key_of(path), dg);
+    return gw_store_delete(store_of(state), key_of(path), dg);
 }
 
 /* Larger objects go through this machine. */
@@ -211,19 +327,19 @@ static gw_status move(void *state, const char *from, const char *to, gw_diags *d
     gw_arena a = {0};
     gw_store_list l = {0};
     const char *old = prefix_of(from, &a), *new = prefix_of(to, &a);
-    gw_status st = gw_store_list_all(state, old, false, &a, &l, dg);
+    gw_status st = gw_store_list_all(store_of(state), old, false, &a, &l, dg);
     for (int manifests = 0; manifests < 2; manifests++)
         for (int64_t i = 0; i < l.count && st == GW_OK; i++) {
             const gw_store_entry *e = &l.entries[i];
             if (is_manifest(e->key) != (manifests == 1)) continue;
             const char *key = gw_arena_printf(&a, "%s%s", new, e->key + strlen(old));
-            st = e->bytes < COPY_LIMIT ? gw_store_copy(state, e->key, key, dg)
-                                       : copy_through(state, e, key, dg);
+            st = e->bytes < COPY_LIMIT ? gw_store_copy(store_of(state), e->key, key, dg)
+                                       : copy_through(store_of(state), e, key, dg);
         }
     for (int others = 0; others < 2; others++)
         for (int64_t i = 0; i < l.count && st == GW_OK; i++)
             if (is_manifest(l.entries[i].key) != (others == 1))
-                st = gw_store_delete(state, l.entries[i].key, dg);
+                st = gw_store_delete(store_of(state), l.entries[i].key, dg);
     gw_arena_release(&a);
     return st;
 }
@@ -243,6 +359,9 @@ const gw_place_type gw_place_s3 = {.name = "object store",
                                    .open_file = open_file,
                                    .read = read_range,
                                    .close_file = close_file,
+                                   .far = true,
+                                   .expect_open = expect_open,
+                                   .expect = expect,
                                    .commit = commit,
                                    .remove = remove_object,
                                    .remove_folder = nothing,

@@ -21,6 +21,9 @@
 // place: it is left as it is, and the save fails. So it is where the place can be locked and where
 // it cannot.
 //
+// Of what several ranks hold one writes each share; copies of others are hashed in 1, before begin
+// returns, and compared in 2 (replicas.c).
+//
 // What has not changed since the newest commit is not written (keep.c says how that is known). Each
 // rank tells in 2 which of its entries, in the order of the plan, are referred to, and in which of
 // a few files; rank 0 lists these files in the manifest. An entry is referred to where it was
@@ -39,6 +42,7 @@
 #include "ckpt/keep.h"
 #include "ckpt/place.h"
 #include "ckpt/plan.h"
+#include "ckpt/replicas.h"
 #include "ckpt/stage.h"
 #include "run/exec_comm.h" /* gw_exec_agree */
 
@@ -46,7 +50,8 @@
 typedef struct told {
     int64_t bytes; /* 0: it has none */
     gw_hash128 index, plan;
-    int64_t nown; /* entries that it answers for */
+    uint64_t vouched, compared; /* gw_ckpt_copies_sum_own and gw_ckpt_copies_sum */
+    int64_t nown;               /* entries that it answers for */
     int64_t norigins;
     gw_ckpt_origin origins[GW_CKPT_ORIGINS];
 } told;
@@ -64,7 +69,11 @@ struct gw_ckpt_save {
     int n;
     gw_ckpt_plan *plan;
     gw_hash128 plan_hash;
-    GW_VEC(gw_ckpt_own) own; /* in the order of tensors and their shares */
+    GW_VEC(gw_ckpt_own) own;    /* in the order of tensors and their shares */
+    GW_VEC(gw_ckpt_copy) wrote; /* which shares these are; their hashes are set at the end */
+    gw_ckpt_replicas replicas;
+    const gw_mesh *mesh;     /* NULL: one rank */
+    gw_ckpt_copies compared; /* what others write, as it is here */
     gw_ckpt_keep *keep;      /* the caller's, or of this save alone */
     bool own_keep;
     gw_ckpt_writer *writer; /* NULL: this rank writes nothing */
@@ -108,7 +117,10 @@ static gw_status lead_folder(gw_ckpt_save *s, const gw_ckpt_options *o, gw_diags
         if (o->commits > 0 && list.items[i].number >= o->commits)
             return taken(list.items[i].path, dg);
         newest = GW_MAX(newest, list.items[i].number);
-        held = held || (list.items[i].step == s->meta.step && list.items[i].state == GW_CKPT_HELD);
+        /* Files of a checkpoint that was removed, or of one that must stay though it is no commit.
+         */
+        bool others = list.items[i].state == GW_CKPT_HELD || list.items[i].stays;
+        held = held || (list.items[i].step == s->meta.step && others);
     }
     if (s->meta.number <= 0) s->meta.number = GW_MAX(newest + 1, o->commits);
     GW_TRY(move_aside(s, held, &s->mem, dg));
@@ -150,7 +162,8 @@ static void make_plan(gw_ckpt_save *s, const gw_ckpt_tensor *tensors, int n) {
             (gw_ckpt_item){.type = t->type ? t->type : whole_type(t, &s->mem), .home = t->home};
         if (t->mesh) mesh = t->mesh;
     }
-    s->plan = gw_ckpt_plan_new(items, n, s->ranks > 1 ? mesh : NULL);
+    s->mesh = s->ranks > 1 && mesh && mesh->naxes > 0 ? mesh : NULL;
+    s->plan = gw_ckpt_plan_new(items, n, s->mesh);
     s->plan_hash = gw_ckpt_plan_hash(s->plan);
 }
 
@@ -169,7 +182,9 @@ static void list_own(gw_ckpt_save *s, const gw_ckpt_options *o) {
                                .data = (const char *)t->data + one->local * each,
                                .bytes = one->piece.count * each,
                                .entry = -1};
+            gw_ckpt_copy wrote = {.tensor = i, .share = k};
             gw_vec_push(&s->own, own);
+            gw_vec_push(&s->wrote, wrote);
         }
     }
     gw_ckpt_keep_find(s->keep, &s->place, s->all, s->rank, s->plan_hash, o->references,
@@ -211,6 +226,14 @@ static gw_status take_copy(gw_ckpt_save *s, const gw_ckpt_options *o, gw_diags *
     return GW_OK;
 }
 
+static void compare_copies(gw_ckpt_save *s) {
+    int64_t before = gw_clock_ns();
+    gw_ckpt_copies_take(s->plan, s->tensors, s->n, s->mesh, s->rank, s->meta.step, s->replicas,
+                        &s->mem, &s->compared);
+    s->stats.compared_bytes = s->compared.bytes;
+    s->stats.compare_s = (double)(gw_clock_ns() - before) * 1e-9;
+}
+
 static const char *copied(gw_ckpt_save *s, const char *text) {
     return text ? gw_arena_strdup(&s->mem, text) : "";
 }
@@ -241,6 +264,7 @@ gw_status gw_checkpoint_begin(gw_ckpt_save **out, const gw_ckpt_options *o,
     s->rank = o->comm ? gw_comm_rank(o->comm) : 0;
     s->ranks = o->comm ? gw_comm_size(o->comm) : 1;
     copy_meta(s, meta);
+    s->replicas = o->replicas;
     s->keep = o->keep ? o->keep : gw_ckpt_keep_new();
     s->own_keep = !o->keep;
     s->all = gw_checkpoint_home(o->run_dir, &s->mem);
@@ -254,6 +278,7 @@ gw_status gw_checkpoint_begin(gw_ckpt_save **out, const gw_ckpt_options *o,
         list_own(s, o);
         st = add_entries(s, dg);
         if (st == GW_OK) st = take_copy(s, o, dg);
+        if (st == GW_OK) compare_copies(s);
         st = gw_exec_agree(s->comm, st, NULL, "beginning a checkpoint", dg);
     }
     s->stats.begin_s = (double)(gw_clock_ns() - before) * 1e-9;
@@ -276,6 +301,7 @@ static void release(gw_ckpt_save *s) {
     if (s->own_keep) gw_ckpt_keep_free(s->keep);
     gw_ckpt_plan_free(s->plan);
     gw_vec_release(&s->own);
+    gw_vec_release(&s->wrote);
     gw_place_close(&s->place);
     gw_arena_release(&s->mem);
     gw_mem_free(s);
@@ -299,6 +325,36 @@ void gw_checkpoint_drop(gw_ckpt_save *s) {
 
 /* ---- committing ---- */
 
+static gw_ckpt_copies written(const gw_ckpt_save *s) {
+    return (gw_ckpt_copies){.items = s->wrote.items, .n = s->wrote.count};
+}
+
+/* The file is whole: what of the replicas this rank has to tell. */
+static void vouch(gw_ckpt_save *s, told *mine) {
+    if (!s->mesh || s->replicas == GW_CKPT_REPLICAS_TRUST) return;
+    for (int64_t i = 0; i < s->own.count; i++) {
+        const gw_ckpt_own *o = &s->own.items[i];
+        const gw_ckpt_row *rows =
+            o->origin >= 0 ? o->rows : gw_ckpt_writer_rows(s->writer, o->entry);
+        s->wrote.items[i].hash = gw_ckpt_rows_hash(rows, gw_ckpt_blocks(o->bytes));
+    }
+    gw_ckpt_copies own = written(s);
+    mine->vouched = gw_ckpt_copies_sum_own(&own, s->tensors, s->mesh, s->replicas);
+    mine->compared = gw_ckpt_copies_sum(&s->compared);
+}
+
+/* Are all copies what their writers wrote? All ranks see the same, and look for it if not. */
+static gw_status compare_told(gw_ckpt_save *s, const told *all, gw_diags *dg) {
+    uint64_t vouched = 0, compared = 0;
+    for (int64_t r = 0; r < s->ranks; r++) {
+        vouched += all[r].vouched;
+        compared += all[r].compared;
+    }
+    if (vouched == compared) return GW_OK;
+    gw_ckpt_copies own = written(s);
+    return gw_ckpt_copies_name(s->comm, &s->compared, &own, s->plan, s->tensors, dg);
+}
+
 static gw_status finish_file(gw_ckpt_save *s, told *mine, gw_ckpt_file *f, gw_diags *dg) {
     gw_ckpt_stage_times times = {0};
     mine->plan = s->plan_hash;
@@ -309,8 +365,9 @@ static gw_status finish_file(gw_ckpt_save *s, told *mine, gw_ckpt_file *f, gw_di
         mine->norigins = GW_MAX(mine->norigins, origin + 1);
         mine->origins[origin] = *gw_ckpt_keep_origin(s->keep, origin);
     }
+    if (s->stage) GW_TRY(gw_ckpt_stage_join(s->stage, f, &times, dg));
+    vouch(s, mine);
     if (!s->stage) return GW_OK;
-    GW_TRY(gw_ckpt_stage_join(s->stage, f, &times, dg));
     mine->bytes = f->bytes;
     mine->index = f->index;
     s->stats.bytes = f->bytes;
@@ -469,6 +526,7 @@ static gw_status settle(gw_ckpt_save *s, told *mine, told *all, gw_diags *dg) {
     all[0] = *mine;
     if (s->comm)
         GW_TRY(gw_comm_all_gather(s->comm, mine, sizeof *mine, all, "a checkpoint's files", dg));
+    GW_TRY(compare_told(s, all, dg));
     GW_TRY(share_origins(s, all, &of, &p.width, dg));
     p.of = of;
     gw_status st = s->rank == 0 ? commit(s, all, &p, dg) : GW_OK;

@@ -21,6 +21,14 @@ typedef struct gw_ckpt_keep gw_ckpt_keep;
 gw_ckpt_keep *gw_ckpt_keep_new(void);
 void gw_ckpt_keep_free(gw_ckpt_keep *k); /* not while a save goes on */
 
+/* How many of the ranks that hold the same elements as a writer are held against it (ckpt/
+ * replicas.c): none; one, another at every save; all. */
+typedef enum gw_ckpt_replicas {
+    GW_CKPT_REPLICAS_TRUST,
+    GW_CKPT_REPLICAS_CHECK,
+    GW_CKPT_REPLICAS_ALL,
+} gw_ckpt_replicas;
+
 typedef struct gw_ckpt_options {
     const char *run_dir;
     /* One and the number of the newest commit that the run knows of there: a newer one is another
@@ -31,7 +39,8 @@ typedef struct gw_ckpt_options {
     int64_t bytes_per_s;  /* that the writer takes of the disk; 0: all */
     gw_ckpt_keep *keep;   /* NULL: nothing is kept, everything is written */
     bool direct;          /* the tensors do not change before end: nothing is copied */
-    bool references;      /* what is unchanged since the keep's newest commit is referred to */
+    gw_ckpt_replicas replicas;
+    bool references; /* what is unchanged since the keep's newest commit is referred to */
 } gw_ckpt_options;
 
 typedef struct gw_ckpt_stats {
@@ -39,7 +48,9 @@ typedef struct gw_ckpt_stats {
     int64_t total_bytes;    /* of all files */
     int64_t referred_bytes; /* of this rank's entries: unchanged, and not written */
     int64_t buffer_bytes;   /* reserved on this rank */
-    double begin_s;         /* what begin took: the copy, and waits for the writer */
+    int64_t compared_bytes; /* that this rank hashed of what others write */
+    double begin_s;         /* what begin took: the copy, waits for the writer, comparing */
+    double compare_s;       /* of it, hashing what others write */
     double waited_s;        /* of it, waits */
     double write_s;         /* from the writer's first block to its file's name */
     double cpu_s;           /* processor time of the writer: hashing and writing */
@@ -58,7 +69,8 @@ GW_WARN_UNUSED gw_status gw_checkpoint_begin(gw_ckpt_save **out, const gw_ckpt_o
 /* Has this rank's writer finished, or failed? Costs a load. */
 bool gw_checkpoint_poll(const gw_ckpt_save *s);
 int64_t gw_checkpoint_step(const gw_ckpt_save *s);
-/* On an error this save has committed nothing, or its commit is whole but may not last; what it
+/* GW_ERR_PEER (checkpoint-replicas): ranks that hold the same elements hold different ones.
+ * On an error this save has committed nothing, or its commit is whole but may not last; what it
  * wrote is removed where the folder has no manifest. Others are as they were. All ranks return an
  * error then, and one has the reason. */
 GW_WARN_UNUSED gw_status gw_checkpoint_end(gw_ckpt_save *s, gw_ckpt_stats *stats, gw_diags *dg);

@@ -13,13 +13,13 @@ enum { GW_CALIB_FOUND = 24576, GW_CALIB_STEPS = 256 };
 typedef struct gw_calib_found {
     char op[32], kernel[40];
     gw_timing_shape shape;
-    int ranks, runs;
+    int ranks, program, runs; /* program: a number of its own for each program of so many ranks */
     double seconds;
 } gw_calib_found;
 
 /* A step of one program: what it took beside its ops, and how many of these it ran. */
 typedef struct gw_calib_step {
-    int ranks, threads;
+    int ranks, program, threads;
     double rest_s, ops;
 } gw_calib_step;
 
@@ -32,9 +32,9 @@ typedef struct gw_calib_ops {
 
 /* Writes the data that the models are trained on below `dir`, which exists. */
 GW_WARN_UNUSED gw_status gw_calib_data(const char *dir, gw_diags *dg);
-/* Trains each model that this number of ranks has for about `seconds` and adds what was found.
- * `comm` NULL: alone. All ranks call it. A model that cannot be laid over so many ranks is left
- * out. */
+/* Trains each model that this number of ranks has, in two rounds of about `seconds` in all, and
+ * adds what was found. `comm` NULL: alone. All ranks call it. A model that cannot be laid over so
+ * many ranks is left out. */
 GW_WARN_UNUSED gw_status gw_calib_run(gw_cli *cli, gw_comm *comm, const char *dir, double seconds,
                                       gw_calib_ops *out);
 /* Everything that was found, as timings; host, date and what is measured otherwise are the

@@ -7,7 +7,8 @@
 // starts: a plan reads this file, and the same file gives the same choices everywhere. Ranks are
 // processes, so what rank 0 finds is put into memory that it shares with the process that writes
 // the file. Then the same ranks, and at last this process alone, train small models, whose ops are
-// timed (calibrate_ops.c).
+// timed (calibrate_ops.c). In the end one core tokenizes, builds and loads a small data set
+// (calibrate_data.c).
 #include <fcntl.h>    /* posix_fadvise */
 #include <sched.h>    /* sched_getaffinity */
 #include <stdlib.h>   /* mkdtemp */
@@ -15,19 +16,20 @@
 #include <sys/mman.h> /* mmap */
 #include <unistd.h>   /* fsync */
 
-#include "base/clock.h"        /* gw_clock_ns */
-#include "base/output.h"       /* gw_output_is_standard */
-#include "base/str.h"          /* gw_parse_i64 */
-#include "cli/calibrate_ops.h" /* gw_calib_run */
-#include "cli/collbench.h"     /* gw_collbench_run */
-#include "cli/command.h"       /* gw_command */
-#include "cli/probe.h"         /* gw_probe_machine */
-#include "cli/ranks.h"         /* gw_cli_on_ranks */
-#include "comm/algorithm.h"    /* gw_algorithm_at */
-#include "comm/calibration.h"  /* gw_calibration_write */
-#include "comm/sum.h"          /* gw_sum_add */
-#include "kernel/kernel.h"     /* gw_machine_this */
-#include "version.h"           /* GW_VERSION */
+#include "base/clock.h"         /* gw_clock_ns */
+#include "base/output.h"        /* gw_output_is_standard */
+#include "base/str.h"           /* gw_parse_i64 */
+#include "cli/calibrate_data.h" /* gw_calib_data_rates */
+#include "cli/calibrate_ops.h"  /* gw_calib_run */
+#include "cli/collbench.h"      /* gw_collbench_run */
+#include "cli/command.h"        /* gw_command */
+#include "cli/probe.h"          /* gw_probe_machine */
+#include "cli/ranks.h"          /* gw_cli_on_ranks */
+#include "comm/algorithm.h"     /* gw_algorithm_at */
+#include "comm/calibration.h"   /* gw_calibration_write */
+#include "comm/sum.h"           /* gw_sum_add */
+#include "kernel/kernel.h"      /* gw_machine_this */
+#include "version.h"            /* GW_VERSION */
 
 enum { MAX_COUNTS = 16, MAX_POINTS = 8, MAX_CURVES = 1024 };
 
@@ -38,7 +40,7 @@ static const gw_option options[] = {
     {"max-size", 0, "BYTES", "largest data of a collective (default 4MiB)", GW_OPT_BYTES, NULL},
     {"seconds", 0, "S", "time for each collective's figure, about (default 0.02)", GW_OPT_DOUBLE,
      NULL},
-    {"ops-seconds", 0, "S", "for all ops, about (default 45); 0: collectives alone", GW_OPT_DOUBLE,
+    {"ops-seconds", 0, "S", "for all ops, about (default 36); 0: collectives alone", GW_OPT_DOUBLE,
      NULL},
 };
 
@@ -230,7 +232,8 @@ static gw_calibration calibration_of(const findings *f, const gw_probe *p, gw_ar
                             .curves = x};
 }
 
-static gw_timings timings_of(gw_cli *cli, const findings *f, const gw_probe *p, const char *path) {
+static gw_timings timings_of(gw_cli *cli, const findings *f, const gw_probe *p,
+                             const gw_data_rates *data, const char *path) {
     char *host = gw_arena_alloc(cli->arena, 128), *cpu = gw_arena_alloc(cli->arena, 128);
     char *date = gw_arena_alloc(cli->arena, 32);
     gw_timings t = {.comm = calibration_of(f, p, cli->arena)};
@@ -245,6 +248,7 @@ static gw_timings timings_of(gw_cli *cli, const findings *f, const gw_probe *p, 
     t.memory_bytes = (double)gw_probe_usable_memory(p);
     t.memory_bytes_per_s = memory_rate(&t);
     time_storage(path, cli->arena, &t.storage_write, &t.storage_read);
+    t.data = *data;
     return t;
 }
 
@@ -255,14 +259,20 @@ static void print_ops(gw_cli *cli, const gw_timings *t, int programs) {
     fprintf(cli->out, ", %sFLOP/s in bf16; memory %sB/s; disk %sB/s to, %sB/s from\n",
             gw_fmt_si(si[0], gw_timings_peak(t, GW_BF16)), gw_fmt_si(si[1], t->memory_bytes_per_s),
             gw_fmt_si(si[2], t->storage_write), gw_fmt_si(si[3], t->storage_read));
+    fprintf(cli->out, "a core tokenizes %sB/s of text, makes tokens of %sB/s of HTML, ",
+            gw_fmt_si(si[0], t->data.tokenize_bytes_per_s),
+            gw_fmt_si(si[1], t->data.pipeline_bytes_per_s));
+    fprintf(cli->out, "loads %stokens/s\n", gw_fmt_si(si[2], t->data.loader_tokens_per_s));
 }
 
-static gw_status write_file(gw_cli *cli, const findings *f) {
+static gw_status write_file(gw_cli *cli, const findings *f, const char *dir) {
     gw_probe p;
+    gw_data_rates data = {0};
     const char *path = gw_cli_string(cli, "out", GW_CALIBRATION_FILE);
     gw_probe_machine(&p, cli->arena);
     gw_timings t = {.comm = calibration_of(f, &p, cli->arena)};
-    if (f->ops.n > 0) t = timings_of(cli, f, &p, path);
+    if (f->ops.n > 0) GW_TRY(gw_calib_data_rates(dir, &data, cli->diags));
+    if (f->ops.n > 0) t = timings_of(cli, f, &p, &data, path);
     if (f->ops.n > 0)
         GW_TRY(gw_timings_write(path, cli->out, &t, cli->diags));
     else
@@ -324,7 +334,7 @@ static gw_status run_counts(gw_cli *cli, job *j, const int *counts, int n) {
         if (st != GW_OK || j->rank) return st;
     }
     if (j->ops_s > 0) GW_TRY(gw_calib_run(cli, NULL, j->dir, j->ops_s, &j->f->ops));
-    return write_file(cli, j->f);
+    return write_file(cli, j->f, j->dir);
 }
 
 /* The data that ops are measured on, in a folder of its own. */
@@ -357,7 +367,7 @@ static gw_status run(gw_cli *cli) {
     int counts[MAX_COUNTS], n;
     job j = {.max_bytes = gw_cli_int(cli, "max-size", (int64_t)4 << 20),
              .seconds_s = gw_cli_double(cli, "seconds", 0.02),
-             .ops_s = gw_cli_double(cli, "ops-seconds", 45),
+             .ops_s = gw_cli_double(cli, "ops-seconds", 36),
              .cores = (int)usable_cores()};
     if (j.max_bytes < 1024 || j.max_bytes > (int64_t)1 << 40)
         return gw_cli_usage_error(cli, "--max-size takes 1KiB to 1TiB");

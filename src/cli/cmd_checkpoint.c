@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "base/io.h"   /* gw_path_is_dir, gw_path_join */
-#include "base/log.h"  /* gw_log_warn */
 #include "base/str.h"  /* gw_fmt_bytes */
 #include "base/term.h" /* gw_table */
 #include "ckpt/checkpoint.h"
@@ -44,9 +43,14 @@ static const char *state_text(gw_ckpt_state s) {
     return "";
 }
 
-/* verify of a run whose newest checkpoint is damaged is no success. */
-static void passed_over(gw_cli *cli) {
-    if (strcmp(cli->args[0], "verify") == 0) cli->exit_code = 1;
+/* verify of a run whose newest checkpoint is damaged is no success, and says so with --quiet too.
+ */
+static void passed_over(gw_cli *cli, const gw_ckpt_found *f) {
+    bool fails = strcmp(cli->args[0], "verify") == 0;
+    (void)gw_diag_add(cli->diags, fails ? GW_ERROR : GW_WARNING, GW_ERR_FORMAT,
+                      "checkpoint-damaged", (gw_where){0}, "%s is damaged and passed over: %s",
+                      f->path, f->why);
+    if (fails) cli->exit_code = 1;
 }
 
 static gw_status pick(gw_cli *cli, const char *run, const char **path) {
@@ -62,8 +66,7 @@ static gw_status pick(gw_cli *cli, const char *run, const char **path) {
     }
     for (int i = 0; best && !given && &list.items[i] < best; i++)
         if (list.items[i].state == GW_CKPT_DAMAGED) {
-            gw_log_warn("%s is damaged and passed over: %s", list.items[i].path, list.items[i].why);
-            passed_over(cli);
+            passed_over(cli, &list.items[i]);
         }
     if (!best && given)
         return GW_FAIL(cli->diags, GW_ERR_IO, "checkpoint-none",
@@ -95,10 +98,29 @@ static gw_status look_at(gw_cli *cli, const char *path, gw_place_kind *kind) {
 static gw_status home_of(gw_cli *cli, const char *arg, const char **home) {
     size_t n = strlen(arg);
     *home = n > 1 && arg[n - 1] == '/' ? gw_arena_strndup(cli->arena, arg, n - 1) : arg;
-    if (gw_store_is_url(arg)) return GW_OK;
+    if (gw_store_is_url(arg)) {
+        gw_place_kind kind;
+        GW_TRY(look_at(cli, *home, &kind));
+        return kind == GW_PLACE_ABSENT ? gw_cli_nothing_at(cli, arg) : GW_OK;
+    }
     GW_TRY(gw_cli_need_path(cli, arg));
     *home = gw_session_checkpoints_of(*home, cli->arena);
     return GW_OK;
+}
+
+/* The same for verbs that take a run alone. One of its checkpoints, or the folder of them, is a
+ * slip that is easily made. */
+static gw_status run_at(gw_cli *cli, const char *arg, const char **home) {
+    gw_place_kind within, manifest;
+    GW_TRY(home_of(cli, arg, home));
+    GW_TRY(look_at(cli, gw_path_join(cli->arena, *home, "checkpoints"), &within));
+    GW_TRY(look_at(cli, gw_path_join(cli->arena, *home, "manifest.json"), &manifest));
+    if (within == GW_PLACE_FOLDER) return GW_OK;
+    const char *slash = strrchr(*home, '/'), *name = slash ? slash + 1 : *home;
+    if (strcmp(name, "checkpoints") != 0 && manifest == GW_PLACE_ABSENT) return GW_OK;
+    return gw_cli_usage_error(
+        cli, "'%s' is %s: %s takes the run directory that it is in", arg,
+        manifest == GW_PLACE_ABSENT ? "a folder of checkpoints" : "one checkpoint", cli->args[0]);
 }
 
 /* A run has a folder of checkpoints; what else is a folder is taken for a checkpoint. */
@@ -146,6 +168,7 @@ static json_t *found_json(const gw_ckpt_found *f, const gw_ckpt_manifest *m) {
     json_t *o = json_pack("{s:I, s:o, s:s}", "step", (json_int_t)f->step, "path",
                           gw_json_text(f->path), "state", state_text(f->state));
     if (f->why) json_object_set_new(o, "why", gw_json_text(f->why));
+    if (f->stays) json_object_set_new(o, "stays", json_true());
     if (!m) return o;
     json_object_set_new(o, "commit", json_integer(m->meta.number));
     json_object_set_new(o, "time", json_string(m->meta.time));
@@ -164,15 +187,16 @@ static void found_row(gw_table *t, const gw_ckpt_found *f, const gw_ckpt_manifes
         gw_fmt_count(tokens, m->meta.tokens);
         gw_fmt_bytes(bytes, data_bytes(m));
     }
+    const char *why = f->why ? f->why : f->stays ? "stays, as " GW_CKPT_KEPT_FILE " says" : "";
     gw_table_row(t, step, state_text(f->state), number, m ? m->meta.time : "", tokens, bytes, files,
-                 f->why ? f->why : "");
+                 why);
 }
 
 static gw_status run_ls(gw_cli *cli) {
     gw_ckpt_list list;
     GW_TRY(want_args(cli, 1, "one run directory"));
     const char *home;
-    GW_TRY(home_of(cli, cli->args[1], &home));
+    GW_TRY(run_at(cli, cli->args[1], &home));
     GW_TRY(gw_checkpoint_list(home, cli->arena, &list, cli->diags));
     bool json = gw_cli_flag(cli, "json");
     gw_table *t = gw_table_new("rlrlrrrl");
@@ -313,6 +337,7 @@ static const char *how_text(const gw_ckpt_difference *d) {
     case GW_CKPT_SAME: return "same";
     case GW_CKPT_VALUES: return "values";
     case GW_CKPT_KIND: return "dtype or shape";
+    case GW_CKPT_ROUNDED: return "dtype, rounded";
     case GW_CKPT_ONLY_A: return "only in the first";
     case GW_CKPT_ONLY_B: return "only in the second";
     }
@@ -323,7 +348,7 @@ static void diff_json(gw_cli *cli, const gw_ckpt_difference *d, int n, int diffe
     json_t *list = json_array();
     for (int i = 0; i < n; i++) {
         json_t *o = json_pack("{s:s, s:s}", "name", d[i].name, "how", how_text(&d[i]));
-        if (d[i].how == GW_CKPT_VALUES) {
+        if (d[i].how == GW_CKPT_VALUES || d[i].how == GW_CKPT_ROUNDED) {
             json_object_set_new(o, "elements", json_integer(d[i].elems));
             json_object_set_new(o, "differing", json_integer(d[i].differing));
             json_object_set_new(o, "largest",
@@ -344,7 +369,8 @@ static void diff_text(gw_cli *cli, const gw_ckpt_difference *d, int n, int diffe
     for (int i = 0; i < n; i++) {
         char some[32] = "", all[32] = "", gap[32] = "", scale[32] = "";
         if (d[i].how == GW_CKPT_SAME && !gw_cli_flag(cli, "all")) continue;
-        if (d[i].how == GW_CKPT_VALUES || d[i].how == GW_CKPT_SAME) {
+        bool values = d[i].how == GW_CKPT_VALUES || d[i].how == GW_CKPT_ROUNDED;
+        if (values || d[i].how == GW_CKPT_SAME) {
             snprintf(some, sizeof some, "%" PRId64, d[i].differing);
             snprintf(all, sizeof all, "%" PRId64, d[i].elems);
             snprintf(gap, sizeof gap, "%.3g", d[i].largest);
@@ -387,11 +413,19 @@ static int count_of(const gw_ckpt_list *l, gw_ckpt_state state) {
 
 static void tell_pruned(gw_cli *cli, const gw_ckpt_list *before, const gw_ckpt_list *after) {
     int held = count_of(after, GW_CKPT_HELD), damaged = count_of(after, GW_CKPT_DAMAGED);
+    int kept = 0;
+    for (int i = 0; i < after->n; i++)
+        kept += after->items[i].stays && after->items[i].state == GW_CKPT_COMPLETE;
     fprintf(cli->out, "%s: %d of %d checkpoints stay\n", cli->args[1],
             count_of(after, GW_CKPT_COMPLETE), count_of(before, GW_CKPT_COMPLETE));
     if (held > 0)
         fprintf(cli->out, "  and of %d older one%s the files that they refer to\n", held,
                 held > 1 ? "s" : "");
+    if (kept > 0)
+        fprintf(cli->out,
+                "  %d of them as checkpoints/%s says: --fresh began anew beside %s; without that "
+                "file they go like any other\n",
+                kept, GW_CKPT_KEPT_FILE, kept > 1 ? "them" : "it");
     if (damaged > 0)
         fprintf(cli->out, "  %d damaged one%s left alone (`checkpoint ls` says why)\n", damaged,
                 damaged > 1 ? "s are" : " is");
@@ -409,7 +443,7 @@ static gw_status run_prune(gw_cli *cli) {
     int lock = -1;
     gw_run_hold hold = {0};
     bool local = !gw_store_is_url(run);
-    GW_TRY(home_of(cli, run, &home));
+    GW_TRY(run_at(cli, run, &home));
     if (local) GW_TRY(gw_run_lock(run, &lock, cli->diags)); /* a run that goes on prunes itself */
     gw_status st = gw_run_hold_checkpoints(&hold, run, home, cli->diags);
     if (st == GW_OK) st = gw_checkpoint_list(home, cli->arena, &before, cli->diags);
@@ -422,17 +456,29 @@ static gw_status run_prune(gw_cli *cli) {
     return GW_OK;
 }
 
+/* An option that the verb has no use for is a mistake, not a wish to be passed over. */
+static gw_status check_options(gw_cli *cli, const char *takes) {
+    static const char *const all[] = {"step", "keep-last", "keep-every", "all", "json"};
+    for (size_t i = 0; i < GW_COUNT(all); i++)
+        if (gw_cli_given(cli, all[i]) && !strstr(takes, all[i]))
+            return gw_cli_usage_error(cli, "%s has no use for --%s", cli->args[0], all[i]);
+    return GW_OK;
+}
+
 static gw_status run(gw_cli *cli) {
     static const struct {
-        const char *verb;
+        const char *verb, *takes;
         gw_status (*run)(gw_cli *cli);
-    } verbs[] = {{"ls", run_ls},
-                 {"show", run_show},
-                 {"verify", run_verify},
-                 {"diff", run_diff},
-                 {"prune", run_prune}};
-    for (size_t i = 0; i < GW_COUNT(verbs); i++)
-        if (strcmp(cli->args[0], verbs[i].verb) == 0) return verbs[i].run(cli);
+    } verbs[] = {{"ls", "json", run_ls},
+                 {"show", "step all json", run_show},
+                 {"verify", "step json", run_verify},
+                 {"diff", "step all json", run_diff},
+                 {"prune", "keep-last keep-every", run_prune}};
+    for (size_t i = 0; i < GW_COUNT(verbs); i++) {
+        if (strcmp(cli->args[0], verbs[i].verb) != 0) continue;
+        GW_TRY(check_options(cli, verbs[i].takes));
+        return verbs[i].run(cli);
+    }
     return gw_cli_usage_error(cli, "'%s' is none of ls, show, verify, diff, prune", cli->args[0]);
 }
 

@@ -65,6 +65,8 @@ static void print_removed(const gw_cli *cli, const json_t *report) {
     const json_t *d = json_object_get(report, "dedup"), *in = json_object_get(report, "input");
     fprintf(cli->out, "dedup removed %s\n",
             gw_fmt_count(count, json_integer_value(json_object_get(d, "removed"))));
+    int64_t cut = json_integer_value(json_object_get(d, "cut_bytes"));
+    if (cut) fprintf(cli->out, "dedup cut %s of repeated parts\n", gw_fmt_bytes(count, cut));
     int64_t damages = json_integer_value(json_object_get(in, "damages"));
     if (damages)
         fprintf(cli->out, "damage passed over at %s places: report.md names them\n",
@@ -102,7 +104,7 @@ static gw_status build_part(gw_cli *cli, gw_comm *comm, void *user) {
     } else if (speaks && !cli->quiet) {
         print_boundaries(cli, report);
         print_removed(cli, report);
-        fprintf(cli->out, "%s: manifest.json, report.md\n", j->p->output.dir);
+        fprintf(cli->out, "%s: manifest.json, report.html, report.md\n", j->p->output.dir);
     }
     json_decref(report);
     return st;

@@ -5,11 +5,12 @@
 // --write they are all written to their places below a folder.
 #include <stdio.h> /* fwrite */
 
-#include "base/io.h"       /* gw_file_write_atomic */
-#include "base/str.h"      /* gw_str */
-#include "cli/command.h"   /* gw_command */
-#include "cli/docs.h"      /* gw_docs_man */
-#include "train/runfile.h" /* gw_runfile_schema */
+#include "base/io.h"             /* gw_file_write_atomic */
+#include "base/str.h"            /* gw_str */
+#include "cli/command.h"         /* gw_command */
+#include "cli/docs.h"            /* gw_docs_man */
+#include "data/build/pipeline.h" /* gw_pipeline_schema */
+#include "train/runfile.h"       /* gw_runfile_schema */
 
 typedef struct text {
     const char *name, *path;
@@ -22,6 +23,7 @@ static const text texts[] = {
     {"keys", "docs/keys.md", gw_runfile_keys_md},
     {"errors", "docs/errors.md", gw_docs_errors},
     {"schema", "docs/run.schema.json", gw_runfile_schema},
+    {"pipeline-schema", "docs/pipeline.schema.json", gw_pipeline_schema},
     {"bash", "completions/gradwright.bash", gw_docs_bash},
     {"zsh", "completions/_gradwright", gw_docs_zsh},
     {"fish", "completions/gradwright.fish", gw_docs_fish},
@@ -65,16 +67,16 @@ static gw_status run(gw_cli *cli) {
 const gw_command gw_cmd_docs = {
     .name = "docs",
     .summary = "print a reference made from the program's tables",
-    .usage = {"man|commands|keys|errors|schema|bash|zsh|fish", "--write DIR"},
+    .usage = {"man|commands|keys|errors|schema|pipeline-schema|bash|zsh|fish", "--write DIR"},
     .description =
         "Prints the manual page, docs/commands.md, docs/keys.md, docs/errors.md, the JSON\n"
-        "Schema of the run file, or the completion script of a shell.",
+        "Schema of run or pipeline files, or the completion script of a shell.",
     .options = options,
     .noptions = GW_COUNT(options),
     .min_args = 0,
     .max_args = 1,
     .completes = GW_COMPLETE_WORDS,
-    .words = "man commands keys errors schema bash zsh fish",
+    .words = "man commands keys errors schema pipeline-schema bash zsh fish",
     .example = "gradwright docs bash > ~/.local/share/bash-completion/completions/gradwright",
     .hidden = true,
     .run = run,

@@ -8,11 +8,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/str.h"     /* gw_str, gw_str_distance */
-#include "base/term.h"    /* gw_table */
-#include "cli/command.h"  /* gw_command */
-#include "cli/planarg.h"  /* gw_target */
-#include "plan/explain.h" /* gw_explain */
+#include "base/io.h"        /* gw_path_exists */
+#include "base/str.h"       /* gw_str, gw_str_distance */
+#include "base/term.h"      /* gw_table */
+#include "cli/command.h"    /* gw_command */
+#include "cli/planarg.h"    /* gw_target */
+#include "plan/calibrate.h" /* gw_timings */
+#include "plan/explain.h"   /* gw_explain */
 
 enum { LONGEST = 4096, WORDS = 16 };
 
@@ -171,12 +173,31 @@ static void show(gw_cli *cli, const gw_explain *e) {
     json_decref(j);
 }
 
+/* Rates that were measured of this machine stand in place of the stated ones. */
+static void measured(gw_cli *cli, gw_explain *e) {
+    gw_timings *t = gw_arena_new(cli->arena, gw_timings, 1);
+    char why[160];
+    const char *topic = e->topic->name;
+    bool data =
+        gw_str_eq(topic, "loader") || gw_str_eq(topic, "tokenizing") || gw_str_eq(topic, "storage");
+    if (!data || !gw_path_exists(GW_CALIBRATION_FILE) ||
+        gw_timings_read(GW_CALIBRATION_FILE, cli->arena, t, NULL) != GW_OK ||
+        !gw_timings_fit_here(t, why) || t->data.tokenize_bytes_per_s <= 0)
+        return;
+    if (gw_str_eq(topic, "loader"))
+        gw_explain_default(e, "core", t->data.loader_tokens_per_s, t->data.source);
+    gw_explain_default(e, "own", t->data.tokenize_bytes_per_s, t->data.source);
+    gw_explain_default(e, "pipe", t->data.pipeline_bytes_per_s, t->data.source);
+    gw_explain_default(e, "node", t->storage_read, t->data.source);
+}
+
 /* All wrong inputs are said at once. */
 static gw_status explain(gw_cli *cli, const gw_explain_topic *t) {
     gw_explain *e = gw_arena_new(cli->arena, gw_explain, 1);
     gw_explain_compiler c = {.user = cli->arena, .ledger = read_ledger, .block = read_block};
     GW_TRY(gw_explain_init(e, t, gw_cli_string(cli, "model", NULL), c, cli->diags));
     gw_status st = GW_OK;
+    measured(cli, e);
     for (int i = 1; i < cli->nargs; i++) {
         gw_status one = gw_explain_set(e, cli->args[i], cli->diags);
         if (st == GW_OK) st = one;

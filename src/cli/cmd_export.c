@@ -22,6 +22,8 @@ static const gw_option options[] = {
     {"to", 0, "FORMAT", "hf: a directory; gguf: one file (default hf)", GW_OPT_STRING, "hf gguf"},
     {"dtype", 0, "DTYPE", "of the tensors (default: as kept); q8_0: with --to gguf", GW_OPT_STRING,
      "fp32 bf16 fp16 q8_0"},
+    {"tokenizer", 0, "PATH", "a tokenizer.json, or its directory, instead of its own",
+     GW_OPT_STRING, NULL},
     {"max-shard", 0, "BYTES", "largest file before sharding (default 5GB)", GW_OPT_BYTES, NULL},
     GW_OPTION_JSON,
 };
@@ -175,8 +177,8 @@ static void report(gw_cli *cli, const gw_model *m, const char *dir, const char *
                    bool tokenizer) {
     int64_t n = gw_model_count(m);
     if (gw_cli_flag(cli, "json")) {
-        json_t *j = json_pack("{s:s, s:I, s:s}", "directory", dir, "parameters", (json_int_t)n,
-                              "dtype", dtype);
+        json_t *j = json_pack("{s:o, s:I, s:s}", "directory", gw_json_text(dir), "parameters",
+                              (json_int_t)n, "dtype", dtype);
         json_dumpf(j, cli->out, JSON_INDENT(2));
         fputc('\n', cli->out);
         json_decref(j);
@@ -238,7 +240,7 @@ static gw_status run(gw_cli *cli) {
         return gw_cli_usage_error(cli, "--max-shard must be at least 1 byte");
     gw_runfile rf;
     gw_session s;
-    gw_source_options o = {0};
+    gw_source_options o = {.tokenizer = gw_cli_string(cli, "tokenizer", NULL)};
     gw_status st = gw_cli_open_source(cli, cli->args[0], &o, &rf, &s);
     if (st == GW_OK) st = to_gguf(cli) ? export_file(cli, &rf, &s, dir) : export(cli, &rf, &s, dir);
     gw_session_close(&s);
@@ -249,10 +251,11 @@ static gw_status run(gw_cli *cli) {
 const gw_command gw_cmd_export = {
     .name = "export",
     .summary = "write the weights of a run for other programs",
-    .usage = {"RUN_DIR|HF_DIR|FILE.gguf [--to hf|gguf] --out DIR"},
+    .usage = {"RUN_DIR|CKPT|HF_DIR|FILE.gguf [--to hf|gguf] --out DIR"},
     .description =
         "hf: a directory for transformers (of a net for images, weights for torchvision).\n"
-        "gguf: one file for llama.cpp, with the tokenizer in it.",
+        "gguf: one file for llama.cpp, with the tokenizer in it.\n"
+        "CKPT: a checkpoint, or a place of them (s3:// too); no run directory is needed.",
     .options = options,
     .noptions = GW_COUNT(options),
     .min_args = 1,

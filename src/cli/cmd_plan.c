@@ -20,6 +20,7 @@
 #include "base/term.h"           /* gw_table */
 #include "cli/command.h"         /* gw_command */
 #include "cli/plan_checkpoint.h" /* gw_cli_plan_checkpoint */
+#include "cli/plan_data.h"       /* gw_cli_plan_data */
 #include "cli/plan_fit.h"        /* gw_fit */
 #include "cli/plan_html.h"       /* gw_cli_plan_html */
 #include "cli/placements.h"      /* gw_cli_print_placements */
@@ -158,6 +159,9 @@ static json_t *plan_object(const gw_plan_view *v, json_t *why) {
     gw_ckpt_size z = gw_cli_plan_checkpoint(v->p, &mem);
     gw_arena_release(&mem);
     json_object_set_new(j, "checkpoint", gw_cli_plan_checkpoint_json(&z));
+    gw_dataplan data;
+    bool reads = gw_cli_plan_data(v, z.bytes, &data);
+    json_object_set_new(j, "data", reads ? gw_dataplan_json(&data) : json_null());
     json_object_set_new(j, "name", json_string(t->name));
     json_object_set_new(j, "assumed", t->assumed ? json_string(gw_str_c(&described)) : json_null());
     json_object_set_new(j, "verdict", verdict_json(v->fit, v->limit));
@@ -209,6 +213,8 @@ static gw_status print_text(gw_cli *cli, const gw_plan_view *v) {
         gw_simplan_print_axes(v->axes, out);
     gw_ckpt_size z = gw_cli_plan_checkpoint(v->p, cli->arena);
     gw_cli_plan_checkpoint_print(&z, out);
+    gw_dataplan data;
+    if (gw_cli_plan_data(v, z.bytes, &data)) gw_dataplan_print(&data, out);
     print_verdict(v->fit, v->l, v->limit, out);
     print_world(cli, v);
     if (v->t->assumed)

@@ -28,6 +28,8 @@
 #include "train/elastic.h"                    /* gw_elastic_load */
 #include "train/loop.h"                       /* gw_train_run */
 
+enum { REGROW_S = 600, MOST_REGROW_S = 100 * 86400 };
+
 static volatile sig_atomic_t stop_signal;
 
 /* runs/NAME for path/to/NAME.yaml. */
@@ -51,6 +53,7 @@ static const gw_option options[] = {
     {"supervise", 0, NULL, "start it again when it fails, from its newest checkpoint", GW_OPT_FLAG,
      NULL},
     {"retries", 0, "N", "with --supervise: at most N times", GW_OPT_INT, NULL},
+    {"regrow", 0, "S", "with --supervise: try all ranks again after S seconds", GW_OPT_INT, NULL},
     {"requeue", 0, NULL, "under Slurm: queue the job again when it was stopped", GW_OPT_FLAG, NULL},
     GW_OPTION_SET,
     GW_OPTION_JSON,
@@ -158,6 +161,10 @@ static gw_status check_options(gw_cli *cli, const job *j) {
         return gw_cli_usage_error(cli, "--retries says how often --supervise starts a run again");
     if (gw_cli_int(cli, "retries", 0) < 0)
         return gw_cli_usage_error(cli, "--retries takes a number from 0");
+    if (gw_cli_given(cli, "regrow") && !gw_cli_flag(cli, "supervise"))
+        return gw_cli_usage_error(cli, "--regrow says when --supervise tries all ranks again");
+    if (gw_cli_int(cli, "regrow", 0) < 0 || gw_cli_int(cli, "regrow", 0) > MOST_REGROW_S)
+        return gw_cli_usage_error(cli, "--regrow takes seconds from 0 to %d", MOST_REGROW_S);
     if (gw_cli_flag(cli, "supervise") && gw_mpi_launched() > 1)
         return gw_cli_usage_error(cli, "--supervise starts local ranks (--ranks N), and these were "
                                        "started by mpirun or srun");
@@ -174,7 +181,8 @@ static gw_status train_any(gw_cli *cli, job *j) {
                            .out_dir = j->out_dir,
                            .ranks = j->ranks,
                            .resume = j->resume,
-                           .retries = gw_cli_int(cli, "retries", -1)};
+                           .retries = gw_cli_int(cli, "retries", -1),
+                           .regrow_s = gw_cli_int(cli, "regrow", REGROW_S)};
     bool in_attempt = false;
     return gw_supervise(cli, &o, &in_attempt, attempt, j);
 }
@@ -203,8 +211,7 @@ static gw_status run(gw_cli *cli) {
 const gw_command gw_cmd_train = {
     .name = "train",
     .summary = "train a model as a run file says",
-    .usage = {"RUN.yaml [--out DIR] [--ranks N] [--resume] [--set KEY=VALUE]",
-              "(mpirun -n N or srun -n N before it: ranks on several hosts)"},
+    .usage = {"RUN.yaml [--out DIR] [--ranks N] [--resume] [--set KEY=VALUE]"},
     .description =
         "Trains, validates and saves as the run file says; DIR gets all that it leaves.\n"
         "SIGTERM (HUP, USR1, Ctrl-C) ends the step, saves, exits 3; twice: stops at once.",

@@ -9,8 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/str.h"         /* gw_parse_f64, gw_parse_bytes */
-#include "run/exec_experts.h" /* gw_op_is_experts_ep */
+#include "base/str.h"            /* gw_parse_f64, gw_parse_bytes */
+#include "cli/plan_checkpoint.h" /* gw_cli_plan_checkpoint */
+#include "run/exec_experts.h"    /* gw_op_is_experts_ep */
 
 typedef enum fault {
     STRAGGLER,
@@ -186,6 +187,7 @@ gw_status gw_cli_simulate(gw_cli *cli, const gw_target *t, const gw_planned *p,
     const gw_graph **programs = gw_arena_new(cli->arena, const gw_graph *, p->n);
     for (int r = 0; r < p->n; r++) programs[r] = &p->programs[r];
     int64_t memory = gw_cli_given(cli, "memory") ? gw_cli_int(cli, "memory", 0) : 0;
+    gw_ckpt_size save = gw_cli_plan_checkpoint(p, cli->arena);
     gw_simplan_init(out, &(gw_simplan_input){
                              .ranks = p->ranks,
                              .programs = programs,
@@ -198,6 +200,7 @@ gw_status gw_cli_simulate(gw_cli *cli, const gw_target *t, const gw_planned *p,
                              .memory_bytes = (double)memory,
                              .restart_s = f.given[RESTART] ? f.is[RESTART] : -1,
                              .interval_s = f.is[INTERVAL],
+                             .checkpoint_bytes = (double)save.bytes,
                              .timeline = timeline});
     return GW_OK;
 }

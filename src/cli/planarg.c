@@ -187,14 +187,19 @@ static int64_t data_bytes(const gw_setup *s) {
 static gw_status read_ranks(gw_planned *p, const gw_setup *s, gw_compile_report *report,
                             gw_diags *dg) {
     gw_setup one = *s;
-    for (int r = 0; r < (s->schedule ? s->schedule->ranks : 1); r++) {
+    gw_report_shared whole;
+    GW_TRY(gw_report_shared_init(&whole, s, dg));
+    gw_status st = GW_OK;
+    for (int r = 0; st == GW_OK && r < (s->schedule ? s->schedule->ranks : 1); r++) {
         one.stage_rank = r;
-        GW_TRY(gw_report_rank_ledger(&one, data_bytes(s), r ? &p->ranks[0] : NULL, &p->ranks[r],
-                                     &p->programs[r], report, dg));
+        st = gw_report_rank_ledger(&one, &whole, data_bytes(s), r ? &p->ranks[0] : NULL,
+                                   &p->ranks[r], &p->programs[r], report, dg);
+        if (st != GW_OK) break;
         p->n = r + 1;
         if (p->ranks[r].total_bytes > p->ranks[p->largest].total_bytes) p->largest = r;
     }
-    return GW_OK;
+    gw_report_shared_release(&whole);
+    return st;
 }
 
 gw_status gw_planned_init(gw_planned *p, const gw_setup *s, const gw_machine_spec *hw,

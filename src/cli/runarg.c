@@ -13,12 +13,15 @@
 #include "cli/ranks.h" /* gw_cli_ranks_option */
 #include "comm/mpi.h"  /* gw_mpi_launched */
 
-gw_status gw_cli_need_path(gw_cli *cli, const char *path) {
-    if (gw_path_exists(path)) return GW_OK;
+gw_status gw_cli_nothing_at(gw_cli *cli, const char *path) {
     gw_diag *g = gw_diag_add(cli->diags, GW_ERROR, GW_ERR_USAGE, "source-missing",
                              (gw_where){.file = path}, "there is no such file or directory");
     gw_diag_hint(cli->diags, g, "see: gradwright %s --help", cli->command->name);
     return GW_ERR_USAGE;
+}
+
+gw_status gw_cli_need_path(gw_cli *cli, const char *path) {
+    return gw_path_exists(path) ? GW_OK : gw_cli_nothing_at(cli, path);
 }
 
 int64_t gw_cli_known_ranks(const gw_cli *cli) {

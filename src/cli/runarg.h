@@ -31,5 +31,7 @@ void gw_cli_print_sets(const char *words, FILE *out);
 /* A path that stands on the command line must name something: a slip of the fingers is a usage
  * error, whatever would have been read there. */
 GW_WARN_UNUSED gw_status gw_cli_need_path(gw_cli *cli, const char *path);
+/* The error of that, where it is known that there is nothing. */
+gw_status gw_cli_nothing_at(gw_cli *cli, const char *path);
 
 #endif

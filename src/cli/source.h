@@ -16,6 +16,8 @@ typedef struct gw_source_options {
 /* Opens the parameters of `path`:
  *   a run directory, or the config.yaml inside one: its newest complete checkpoint
  *   RUN/checkpoints/step-00000040: that one
+ *   s3://BUCKET/PREFIX, or .../checkpoints/step-00000040 there, or such a directory without a run
+ *   around it: likewise, with the run file of the manifest
  *   a directory with config.json, or a .gguf file: its weights, in the dtype o->compute
  *   a run file: the weights of its model.path
  * A run file without weights is refused: what stands in it is a run that has not begun. rf and s

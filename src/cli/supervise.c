@@ -14,6 +14,14 @@
 // What fails each time is found by its fruit: after two failures in a row without a checkpoint in
 // between it is given up.
 //
+// A run that goes on with fewer ranks is a run that waits for a machine to have room again, and
+// nothing else tells when it has. So after a stated time all ranks are tried once more: with the
+// next start, if one is due anyway, or else the run is asked to stop at its next checkpoint and is
+// started anew. What that costs (a save, a start, a load) is in the goodput. Where they still
+// cannot be started it goes on with fewer, and the time doubles; such a try is no failure of the
+// run, so
+// --retries does not count it.
+//
 // The run has a process group of its own, so that a terminal's Ctrl-C reaches this process alone
 // and is one request, passed on once. A second request is passed on too, and ends the run at once.
 //
@@ -63,9 +71,12 @@ typedef struct watch {
     sigset_t set, before;
     int asked; /* a signal; 0: nobody asked to stop */
     int64_t begun_ns, kept_ns, step;
-    int64_t restarts;
-    int barren;    /* failures in a row without a commit */
-    bool finished; /* the latest attempt has written summary.json */
+    int64_t restarts, excused;   /* excused: not counted by --retries */
+    int64_t fewer_ns, regrow_ns; /* since when it has fewer ranks; after how long all are tried */
+    bool growing;                /* it was asked to stop for that */
+    bool regrown;                /* the latest start is such a try */
+    int barren;                  /* failures in a row without a commit */
+    bool finished;               /* the latest attempt has written summary.json */
     json_t *list;
 } watch;
 
@@ -147,10 +158,26 @@ static void rest(watch *w, int64_t ns) {
     if (signo > 0 && signo != SIGCHLD) take_signal(w, signo);
 }
 
+/* Has it gone on with fewer ranks for long enough? */
+static bool should_grow(const watch *w) {
+    return w->now.ranks < w->o->ranks && w->regrow_ns > 0 && !w->asked &&
+           gw_clock_ns() - w->fewer_ns >= w->regrow_ns;
+}
+
+/* Has this start begun to save? So it got further than the one before. */
+static bool has_saved(const watch *w) { return atomic_load(&w->now.saves->of[0].step) >= 0; }
+
 /* The wait status of the attempt's main process. */
 static int await_end(watch *w) {
     int status = 0;
-    while (waitpid(w->pid, &status, WNOHANG) != w->pid) rest(w, SECOND / 2);
+    w->growing = false;
+    while (waitpid(w->pid, &status, WNOHANG) != w->pid) {
+        rest(w, SECOND / 2);
+        if (w->growing || !should_grow(w) || !has_saved(w)) continue;
+        gw_log_info("the run is asked to stop and save: %d ranks are tried again", w->o->ranks);
+        w->growing = true;
+        kill(w->pid, SIGTERM);
+    }
     return status;
 }
 
@@ -232,6 +259,7 @@ static verdict judge(watch *w, int status) {
     int code = code_of(status);
     if (!v.why[0]) snprintf(v.why, sizeof v.why, "it ended with status %d", code);
     v.again = !w->asked && !final && code != 0 && code != 2 && code != 3;
+    v.again = v.again || (w->growing && !w->asked && code == 3);
     return v;
 }
 
@@ -270,7 +298,22 @@ static bool take_fewer(watch *w) {
     if (n < 1) return false;
     w->now.ranks = (int)n;
     w->now.any_dp = true;
+    int64_t first = w->o->regrow_s * SECOND;
+    w->regrow_ns = w->regrow_ns == 0 ? first : GW_MIN(2 * w->regrow_ns, 16 * first);
+    w->fewer_ns = gw_clock_ns();
     return true;
+}
+
+/* All ranks again; `why` says it. */
+static void take_all(watch *w, verdict *v) {
+    char text[32];
+    int fewer = w->now.ranks;
+    gw_fmt_seconds(text, (double)(gw_clock_ns() - w->fewer_ns) * 1e-9);
+    w->now.ranks = w->o->ranks;
+    w->now.any_dp = false;
+    w->regrown = true;
+    if (w->growing)
+        snprintf(v->why, sizeof v->why, "all ranks are tried again, after %s with %d", text, fewer);
 }
 
 static void note_restart(watch *w, const verdict *v) {
@@ -287,20 +330,27 @@ static void note_restart(watch *w, const verdict *v) {
 }
 
 /* GW_OK: the next attempt is due. */
-static gw_status prepare(watch *w, const verdict *v) {
+static gw_status prepare(watch *w, verdict *v) {
     char text[96];
-    if (v->fewer) {
+    bool excused = w->growing || (v->fewer && w->regrown);
+    if (excused) w->excused++;
+    w->regrown = false;
+    if (w->growing) {
+        w->barren = 0;
+    } else if (v->fewer) {
         if (!take_fewer(w))
             return give_up(w, v, "a rank cannot be started, and the layout allows no fewer");
         w->barren = 0; /* the next start is another one */
     } else if (w->barren >= BARREN) {
         return give_up(w, v, "two failures in a row without a new checkpoint: given up");
     }
-    if (w->o->retries >= 0 && w->restarts >= w->o->retries) {
+    int64_t counted = w->restarts + 1 - w->excused;
+    if (!excused && w->o->retries >= 0 && counted > w->o->retries) {
         snprintf(text, sizeof text, "%" PRId64 " restart%s, as --retries allows: given up",
-                 w->restarts, w->restarts == 1 ? "" : "s");
+                 counted - 1, counted == 2 ? "" : "s");
         return give_up(w, v, text);
     }
+    if (should_grow(w)) take_all(w, v);
     w->restarts++;
     w->now.resume = w->now.again = true;
     note_restart(w, v);
@@ -364,6 +414,7 @@ static gw_status go_on(watch *w, bool *in_attempt) {
         await_others(w);
         take_kept(w);
         verdict v = judge(w, status);
+        w->growing = w->growing && code_of(status) == 3;
         if (!v.again) return status_of(w, code_of(status));
         GW_TRY(prepare(w, &v));
     }

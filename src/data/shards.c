@@ -113,6 +113,7 @@ void gw_shards_close(gw_shards *s) {
     gw_store_free(s->store);
     gw_midx_free(s->midx);
     gw_str_release(&s->idx);
+    gw_shard_sums_free(s->sums);
     gw_mem_free(s->blocks);
     gw_arena_release(&s->mem);
     gw_mem_free(s);
@@ -133,7 +134,7 @@ int64_t gw_shards_bytes(const gw_shards *s) {
         bytes += 8 * k->docs * ((k->ends != NULL) + (k->at != NULL));
         bytes += k->raw ? k->map.bytes : 0;
     }
-    return bytes + (int64_t)s->idx.cap;
+    return bytes + (int64_t)s->idx.cap + gw_shard_sums_bytes(s->sums);
 }
 
 gw_status gw_shards_check(const gw_shards *s, gw_diags *dg) {
@@ -249,6 +250,20 @@ void gw_shards_drop(gw_shards *s, int64_t b) {
 gw_status gw_shards_read(gw_shards *s, int64_t b, int64_t at, int64_t n, int32_t *out,
                          gw_diags *dg) {
     return s->kind->read(s, b, at, n, out, dg);
+}
+
+int64_t gw_shards_damages(const gw_shards *s) { return gw_shard_sums_bad(s->sums); }
+
+gw_status gw_shards_doc_check(const gw_shards *s, int64_t d, gw_diags *dg) {
+    int64_t first, n, elem;
+    if (!s->sums || s->fetch) return GW_OK;
+    gw_midx_doc(s->midx, d, &first, &n);
+    elem = gw_midx_elem_bytes(s->midx);
+    for (int64_t i = first; i < first + n; i++) {
+        int64_t at = gw_midx_seq_offset(s->midx, i);
+        GW_TRY(gw_shard_sums_check(s->sums, at, at + elem * gw_midx_seq_tokens(s->midx, i), dg));
+    }
+    return GW_OK;
 }
 
 int64_t gw_shards_doc_tokens(const gw_shards *s, int64_t d) { return s->kind->doc_tokens(s, d); }

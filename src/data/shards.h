@@ -42,7 +42,7 @@ typedef struct gw_shards_options {
     int64_t block_tokens; /* of a block of a Megatron file or of memory, about; 4 Mi */
     int32_t vocab_size;   /* an id outside [0, vocab_size) is an error; 0: no check */
     const char *column; /* of MDS: NULL is tokens, input_ids, or the only array of whole numbers */
-    bool no_verify;     /* do not check hashes of shards as they are taken in */
+    bool no_verify;     /* do not check hashes of shards as they are taken in, nor sums of a .bin */
     const char *cache_dir; /* local copies of what comes over the network; NULL: none */
     int64_t cache_bytes;   /* limit of that directory; 0: no limit */
     int64_t held;          /* blocks that are in at the same time, at most; 32 */
@@ -78,6 +78,12 @@ bool gw_shards_has_documents(const gw_shards *s); /* Megatron files on this mach
 int64_t gw_shards_doc_tokens(const gw_shards *s, int64_t d);
 GW_WARN_UNUSED gw_status gw_shards_doc_read(const gw_shards *s, int64_t d, int64_t first, int64_t n,
                                             int32_t *out, gw_diags *dg);
+
+/* Are the bytes of document d as they were written, as far as sums beside them tell? Each MiB is
+ * hashed once. GW_ERR_FORMAT (data-checksum) names file and offset. What gw_shards_doc_read gives
+ * is not checked by itself; blocks are when they are taken in. */
+GW_WARN_UNUSED gw_status gw_shards_doc_check(const gw_shards *s, int64_t d, gw_diags *dg);
+int64_t gw_shards_damages(const gw_shards *s); /* MiBs of a Megatron file found damaged so far */
 
 /* ---- blocks ---- */
 

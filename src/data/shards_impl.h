@@ -5,6 +5,7 @@
 
 #include "base/io.h"           /* gw_mapping */
 #include "data/shards.h"       /* gw_shards_options */
+#include "data/shards_sums.h"  /* gw_shard_sums */
 #include "file/fetch.h"        /* gw_fetch, gw_store */
 #include "file/mds.h"          /* gw_mds_index */
 #include "file/megatron_idx.h" /* gw_midx */
@@ -49,7 +50,8 @@ struct gw_shards {
     } watched[2]; /* .bin and .idx */
     /* Megatron */
     gw_midx *midx;
-    gw_str idx; /* the index, where it came over the network */
+    gw_str idx;          /* the index, where it came over the network */
+    gw_shard_sums *sums; /* of the .bin, or NULL */
     /* memory */
     const int32_t *memory;
     const int64_t *memory_ends;

@@ -6,6 +6,8 @@
 // time is fetched, as one range. A block's documents usually lie end to end, as every writer puts
 // them; where an index points to and fro, the range spans all of them, and a span more than twice
 // its tokens is refused, since reading it would bring mostly what nobody asked for.
+//
+// Where the writer left sums (PREFIX.bin.xxh3), a block is checked by them as it is taken in.
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -13,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/compiler.h"    /* GW_MIN */
+#include "data/build/sums.h"  /* GW_SUMS_END */
 #include "data/shards_impl.h" /* this module's contract */
 
 static int64_t doc_tokens(const gw_shards *s, int64_t d) {
@@ -47,10 +50,23 @@ static gw_status near_read(gw_shards *s, int64_t b, int64_t at, int64_t n, int32
     return GW_OK;
 }
 
+/* All bytes of a block are looked at before any is used. */
+static gw_status near_take(gw_shards *s, int64_t b, gw_diags *dg) {
+    const gw_block *k = &s->blocks[b];
+    gw_load_cause before = gw_load_clock_enter(s->clock, GW_LOAD_SOURCE);
+    gw_status st = GW_OK;
+    for (int64_t d = k->first_doc; s->sums && d < k->first_doc + k->docs && st == GW_OK; d++)
+        st = gw_shards_doc_check(s, d, dg);
+    (void)gw_load_clock_enter(s->clock, before);
+    return st == GW_OK ? gw_shards_sum_ends(s, b, dg) : st;
+}
+
 static gw_status open_near(gw_shards *s, const char *prefix, gw_diags *dg) {
     GW_TRY(gw_midx_open(prefix, &s->midx, dg));
     GW_TRY(watch(s, 0, gw_arena_printf(&s->mem, "%s.bin", prefix), dg));
     GW_TRY(watch(s, 1, gw_arena_printf(&s->mem, "%s.idx", prefix), dg));
+    if (!s->opt.no_verify)
+        GW_TRY(gw_shard_sums_open_near(gw_arena_printf(&s->mem, "%s.bin", prefix), &s->sums, dg));
     s->documents = gw_midx_ndocs(s->midx);
     gw_shards_cut(s);
     return GW_OK;
@@ -60,7 +76,7 @@ const gw_shards_kind gw_shards_megatron = {.format = "megatron",
                                            .documents = true,
                                            .measure = gw_shards_measured,
                                            .want = gw_shards_want_nothing,
-                                           .take = gw_shards_sum_ends,
+                                           .take = near_take,
                                            .lengths = gw_shards_sum_ends,
                                            .read = near_read,
                                            .doc_tokens = doc_tokens,
@@ -106,6 +122,9 @@ static gw_status far_take(gw_shards *s, int64_t b, gw_diags *dg) {
         gw_fetch_ticket t = k->ticket;
         k->ticket = 0;
         gw_status st = gw_fetch_wait(s->fetch, t, &k->fetched, dg);
+        if (st == GW_OK)
+            st = gw_shard_sums_check_range(s->sums, k->fetched.data, k->base,
+                                           k->base + k->fetched.bytes, dg);
         (void)gw_load_clock_enter(s->clock, before);
         GW_TRY(st);
         k->bytes = k->fetched.data;
@@ -154,6 +173,22 @@ static gw_status check_extents(const gw_shards *s, int64_t *largest, gw_diags *d
     return GW_OK;
 }
 
+/* The sums beside the .bin, where the store has them. */
+static gw_status open_far_sums(gw_shards *s, int64_t bytes, gw_diags *dg) {
+    gw_store_entry e;
+    gw_str text = {0};
+    bool found = false;
+    const char *name = gw_arena_printf(&s->mem, "%s" GW_SUMS_END, s->key);
+    if (s->opt.no_verify) return GW_OK;
+    GW_TRY(gw_store_stat(s->store, name, &s->mem, &e, &found, dg));
+    if (!found) return GW_OK;
+    gw_status st = gw_store_read(s->store, name, 0, &text, dg);
+    if (st == GW_OK)
+        st = gw_shard_sums_open(s->key, gw_str_c(&text), (int64_t)text.len, bytes, &s->sums, dg);
+    gw_str_release(&text);
+    return st;
+}
+
 static gw_status open_far(gw_shards *s, const char *prefix, gw_diags *dg) {
     gw_store_entry e;
     bool found;
@@ -171,6 +206,7 @@ static gw_status open_far(gw_shards *s, const char *prefix, gw_diags *dg) {
     GW_TRY(gw_midx_open_index(gw_str_c(&s->idx), (int64_t)s->idx.len, e.bytes,
                               gw_arena_printf(&s->mem, "%s.idx", prefix), &s->midx, dg));
     s->documents = gw_midx_ndocs(s->midx);
+    GW_TRY(open_far_sums(s, e.bytes, dg));
     gw_shards_cut(s);
     int64_t largest;
     GW_TRY(check_extents(s, &largest, dg));

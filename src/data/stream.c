@@ -11,12 +11,17 @@
 // documents by the order in which they appear in the row, which is all that attention needs.
 // Positions start at 0 at the row's start too: a row sees nothing of the document before it.
 //
+// A document whose bytes are not those that were written (data/shards_sums.h) is replaced by the
+// next whole one, token i by that one's token i modulo its length: rows, labels and counts stay as
+// they are planned, on any number of ranks.
+//
 // What must hold: a row depends only on (data, options, its number); every label of an epoch has a
 // different target token; counts agree with the labels that rows mask.
 #include <string.h>
 
 #include "base/arena.h"       /* gw_mem_alloc */
 #include "base/compiler.h"    /* GW_MIN */
+#include "base/log.h"         /* gw_log_warn */
 #include "data/stream_impl.h" /* gw_stream */
 
 /* ---- filling a row ---- */
@@ -102,7 +107,9 @@ int64_t gw_stream_rows(const gw_stream *t) { return t->nrows; }
 int64_t gw_stream_tokens(const gw_stream *t) { return t->ntokens; }
 int64_t gw_stream_documents(const gw_stream *t) { return t->ndocs; }
 gw_shards *gw_stream_shards(const gw_stream *t) { return t->s; }
-int64_t gw_stream_quarantined(const gw_stream *t) { return t->quarantined; }
+int64_t gw_stream_quarantined(const gw_stream *t) {
+    return t->quarantined + (t->by_documents ? gw_shards_damages(t->s) : 0);
+}
 
 gw_data_order gw_stream_order(const gw_stream *t) {
     return t->by_documents ? GW_ORDER_DOCUMENTS : GW_ORDER_BLOCKS;
@@ -133,9 +140,58 @@ static int64_t doc_len(const gw_stream *t, int64_t d) {
     return gw_shards_doc_tokens(t->s, t->present ? t->present[d] : d);
 }
 
-static gw_status read_doc(const gw_stream *t, int64_t d, int64_t first, int64_t n, int32_t *out,
+static void tell(gw_stream *t, const gw_diags *faults) {
+    if (gw_shards_damages(t->s) == t->told) return;
+    t->told = gw_shards_damages(t->s);
+    gw_log_warn("%s: damaged at its source (%s); of documents that lie there the next whole one is "
+                "read in their place",
+                gw_shards_name(t->s), gw_diags_first_error(faults));
+}
+
+/* Document d of those that are present, or, where it is damaged, the next that is whole. Which that
+ * was is remembered: documents that lie together are damaged together. */
+static gw_status whole_doc(gw_stream *t, int64_t d, int64_t *is, gw_diags *dg) {
+    gw_diags faults;
+    int64_t k = d;
+    gw_diags_init(&faults);
+    *is = t->present ? t->present[d] : d;
+    gw_status st = gw_shards_doc_check(t->s, *is, &faults);
+    if (st == GW_ERR_FORMAT) {
+        tell(t, &faults);
+        bool known = d >= t->damaged_from && d < t->damaged_to;
+        for (k = known ? t->damaged_to : d + 1; k < d + t->ndocs; k++) {
+            *is = t->present ? t->present[k % t->ndocs] : k % t->ndocs;
+            if (gw_shards_doc_check(t->s, *is, NULL) == GW_OK) break;
+        }
+        if (k < d + t->ndocs) {
+            t->damaged_from = d;
+            t->damaged_to = k;
+            st = GW_OK;
+        }
+    }
+    if (st != GW_OK) gw_diags_take(dg, &faults);
+    gw_diags_release(&faults);
+    return st;
+}
+
+/* Tokens of another document, over and over as far as it takes. */
+static gw_status read_other(const gw_stream *t, int64_t other, int64_t first, int64_t n,
+                            int32_t *out, gw_diags *dg) {
+    int64_t len = gw_shards_doc_tokens(t->s, other);
+    for (int64_t done = 0, k; done < n; done += k) {
+        int64_t at = (first + done) % len;
+        k = GW_MIN(len - at, n - done);
+        GW_TRY(gw_shards_doc_read(t->s, other, at, k, out + done, dg));
+    }
+    return GW_OK;
+}
+
+static gw_status read_doc(gw_stream *t, int64_t d, int64_t first, int64_t n, int32_t *out,
                           gw_diags *dg) {
-    return gw_shards_doc_read(t->s, t->present ? t->present[d] : d, first, n, out, dg);
+    int64_t doc = t->present ? t->present[d] : d, is = doc;
+    GW_TRY(whole_doc(t, d, &is, dg));
+    if (is != doc) return read_other(t, is, first, n, out, dg);
+    return gw_shards_doc_read(t->s, doc, first, n, out, dg);
 }
 
 static int64_t doc_at(const gw_stream *t, const gw_doc_order *o, int64_t place) {
@@ -205,7 +261,7 @@ static int64_t ends_upto(const gw_stream *t, const gw_doc_order *o, int64_t at) 
 
 /* What follows input `at` - 1 of the stream: the next token of its document, the first of another
  * where those are labels too, or -1. */
-static gw_status label_at(const gw_stream *t, const gw_doc_order *o, int64_t place, int64_t at,
+static gw_status label_at(gw_stream *t, const gw_doc_order *o, int64_t place, int64_t at,
                           int32_t *out, gw_diags *dg) {
     int64_t begin = place ? o->ends[place - 1] : 0;
     *out = -1;

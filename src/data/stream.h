@@ -39,7 +39,8 @@ int64_t gw_stream_documents(const gw_stream *t); /* with at least one token; blo
 int64_t gw_stream_bytes(const gw_stream *t);
 gw_data_order gw_stream_order(const gw_stream *t); /* DOCUMENTS or BLOCKS */
 gw_shards *gw_stream_shards(const gw_stream *t);   /* borrowed */
-/* Blocks that are damaged at their source: their rows are those of others. */
+/* Blocks that are damaged at their source: their rows are those of others. In the order of
+ * documents MiBs of the .bin, whose documents are others. */
 int64_t gw_stream_quarantined(const gw_stream *t);
 
 /* Row j >= 0 of all epochs; fills everything but the id. One thread at a time. */

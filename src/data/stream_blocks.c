@@ -123,26 +123,33 @@ static int64_t next_block(const gw_stream *t, int64_t b) {
     return k;
 }
 
+/* What stands in for block k as far as is known. */
+static int64_t stand_in(const gw_stream *t, int64_t k) {
+    while (t->blocks[k].stands_in != k) k = t->blocks[k].stands_in;
+    return k;
+}
+
 /* Block b, or what stands in for it, is in: *is. */
 static gw_status have(gw_stream *t, int64_t b, int64_t window, int64_t *is, gw_diags *dg) {
-    for (int64_t k = t->blocks[b].stands_in;;) {
+    for (int64_t k = stand_in(t, b);;) {
         gw_diags faults;
         gw_diags_init(&faults);
         gw_status st = bring_in(t, k, window, &faults);
-        int64_t other = next_block(t, k);
-        bool damaged = st == GW_ERR_FORMAT && other != b;
+        int64_t other = stand_in(t, next_block(t, k));
+        bool damaged = st == GW_ERR_FORMAT && other != k;
+        *is = k;
         if (damaged) {
             gw_log_warn("%s: block %lld is damaged at its source (%s); it is quarantined, and rows "
                         "of block %lld are read in its place",
                         gw_shards_name(t->s), (long long)k, gw_diags_first_error(&faults),
                         (long long)other);
-            t->blocks[b].stands_in = k = other;
+            t->blocks[k].stands_in = other;
             t->quarantined++;
+            k = other;
         } else {
             gw_diags_take(dg, &faults);
         }
         gw_diags_release(&faults);
-        *is = k;
         if (!damaged) return st;
     }
 }

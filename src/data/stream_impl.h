@@ -28,6 +28,8 @@ struct gw_stream {
     /* documents */
     int64_t *present; /* indices of documents with tokens; NULL if all have */
     gw_doc_order orders[2];
+    int64_t told;                     /* damaged MiBs that the log knows of */
+    int64_t damaged_from, damaged_to; /* places of documents that the one at `to` stands in for */
     /* blocks */
     gw_order *order;
     gw_row_block *blocks; /* [nblocks] */

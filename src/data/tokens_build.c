@@ -6,9 +6,11 @@
 // unless the caller says otherwise: pages on the web quote "<|endoftext|>", and a control token
 // must come only from us.
 #include <string.h>
+#include <unistd.h> /* unlink */
 
 #include "base/io.h"           /* gw_map_open */
 #include "base/map.h"          /* gw_vec_push */
+#include "data/build/sums.h"   /* GW_SUMS_END */
 #include "data/tokens.h"       /* gw_tokens_build */
 #include "file/json.h"         /* gw_json_parse */
 #include "file/megatron_idx.h" /* gw_midx_writer */
@@ -115,6 +117,15 @@ static gw_status add_file(build *b, const char *path) {
     return st;
 }
 
+/* Sums of an earlier pair under this name are of other tokens. */
+static void remove_sums(const char *prefix) {
+    static const char *const ends[] = {".bin" GW_SUMS_END, ".idx" GW_SUMS_END};
+    gw_arena a = {0};
+    for (size_t i = 0; i < GW_COUNT(ends); i++)
+        unlink(gw_arena_printf(&a, "%s%s", prefix, ends[i]));
+    gw_arena_release(&a);
+}
+
 gw_status gw_tokens_build(const char *const *paths, int npaths, const gw_tokenizer *t,
                           const gw_tokens_build_options *options, const char *prefix,
                           gw_tokens_build_report *report, gw_diags *dg) {
@@ -129,6 +140,7 @@ gw_status gw_tokens_build(const char *const *paths, int npaths, const gw_tokeniz
     b.scratch = gw_tok_scratch_new();
     gw_status st = GW_OK;
     for (int i = 0; i < npaths && st == GW_OK; i++) st = add_file(&b, paths[i]);
+    if (st == GW_OK) remove_sums(prefix);
     if (st == GW_OK) st = gw_midx_writer_finish(b.writer, dg);
     gw_midx_writer_free(b.writer);
     gw_tok_scratch_free(b.scratch);

@@ -432,6 +432,8 @@ static void give_block(gw_fetch *f, fetch_item *item, gw_fetch_block *block) {
                               .tag = item->want.tag,
                               .from_cache = item->mapping.bytes > 0,
                               .ticket = item->ticket,
+                              .object_bytes = item->total,
+                              .etag = item->etag,
                               .impl = item};
     if (block->from_cache) {
         f->stats.cache_hits++;

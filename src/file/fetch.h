@@ -72,6 +72,8 @@ typedef struct gw_fetch_block {
     uint64_t tag;
     bool from_cache;
     gw_fetch_ticket ticket;
+    int64_t object_bytes; /* of the whole object, as its answer said; -1: not said */
+    const char *etag;     /* its version, or "" */
     void *impl;
 } gw_fetch_block;
 

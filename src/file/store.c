@@ -385,6 +385,14 @@ gw_status gw_store_put_new(gw_store *s, const char *key, const void *bytes, int6
     return s->ops->put(s, key, bytes, n, won, dg);
 }
 
+gw_status gw_store_put_over(gw_store *s, const char *key, const char *is, const void *bytes,
+                            int64_t n, bool *won, char now[GW_STORE_ETAG], gw_diags *dg) {
+    *won = false;
+    *now = 0;
+    GW_TRY(check_key(s, key, dg));
+    return s->ops->put_over(s, key, is, bytes, n, won, now, dg);
+}
+
 gw_status gw_store_write_open(gw_store *s, const char *key, int64_t expected_bytes,
                               gw_store_writer **out, gw_diags *dg) {
     *out = NULL;

@@ -65,6 +65,7 @@ typedef struct gw_store_entry {
     const char
         *etag; /* as the store gives it, quotes included; of a directory "SIZE-MTIME"; or "" */
     double modified; /* seconds since 1970, 0 where not said */
+    double now;      /* of gw_store_stat: what the store's own clock said then; 0 where not said */
 } gw_store_entry;
 
 typedef struct gw_store_lister gw_store_lister;
@@ -118,6 +119,15 @@ GW_WARN_UNUSED gw_status gw_store_put(gw_store *s, const char *key, const void *
  * honour it. */
 GW_WARN_UNUSED gw_status gw_store_put_new(gw_store *s, const char *key, const void *bytes,
                                           int64_t n, bool *won, gw_diags *dg);
+
+/* The same, only over the version that `is` names (If-Match): the version that stands there then is
+ * in now[]; *won false: there is another, or none. With is "": only if there is none. S3 alone
+ * (GW_ERR_UNSUPPORTED elsewhere). Where the store does not know the condition (status 501) the
+ * object is replaced. */
+enum { GW_STORE_ETAG = 160 };
+GW_WARN_UNUSED gw_status gw_store_put_over(gw_store *s, const char *key, const char *is,
+                                           const void *bytes, int64_t n, bool *won,
+                                           char now[GW_STORE_ETAG], gw_diags *dg);
 
 /* A stream of unknown length into one object, which appears when finished and not before. On S3:
  * a single put below one part, otherwise a multipart upload of parallel parts, each with its

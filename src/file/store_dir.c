@@ -288,6 +288,15 @@ static gw_status dir_put(gw_store *s, const char *key, const void *bytes, int64_
     return st;
 }
 
+/* A directory has no versions that a file system would compare; its locks are flock's. */
+static gw_status dir_put_over(gw_store *s, const char *key, const char *is, const void *bytes,
+                              int64_t n, bool *won, char *now, gw_diags *dg) {
+    (void)is, (void)bytes, (void)n, (void)won, (void)now;
+    return GW_FAIL(dg, GW_ERR_UNSUPPORTED, "store-read-only",
+                   "cannot replace one version of '%s' in a directory",
+                   gw_store_name(s, key, &s->arena));
+}
+
 static gw_status dir_write_open(gw_store *s, const char *key, int64_t expected,
                                 gw_store_writer **out, gw_diags *dg) {
     dir_writer *w;
@@ -413,6 +422,7 @@ const gw_store_ops gw_store_directory_ops = {
     .get = dir_get,
     .read = dir_read,
     .put = dir_put,
+    .put_over = dir_put_over,
     .write_open = dir_write_open,
     .write = dir_write,
     .write_finish = dir_write_finish,

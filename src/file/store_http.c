@@ -35,6 +35,12 @@ static gw_status http_put(gw_store *s, const char *key, const void *bytes, int64
     return cannot(s, "write", dg);
 }
 
+static gw_status http_put_over(gw_store *s, const char *key, const char *is, const void *bytes,
+                               int64_t n, bool *won, char *now, gw_diags *dg) {
+    (void)key, (void)is, (void)bytes, (void)n, (void)won, (void)now;
+    return cannot(s, "write", dg);
+}
+
 static gw_status http_write_open(gw_store *s, const char *key, int64_t expected,
                                  gw_store_writer **out, gw_diags *dg) {
     (void)key, (void)expected, (void)out;
@@ -79,6 +85,7 @@ const gw_store_ops gw_store_http_ops = {
     .get = http_get,
     .read = http_read,
     .put = http_put,
+    .put_over = http_put_over,
     .write_open = http_write_open,
     .write = http_write,
     .write_finish = http_write_finish,

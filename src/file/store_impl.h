@@ -35,6 +35,9 @@ typedef struct gw_store_ops {
     /* won NULL: replaces */
     gw_status (*put)(gw_store *, const char *key, const void *bytes, int64_t n, bool *won,
                      gw_diags *);
+    /* is "": there must be none */
+    gw_status (*put_over)(gw_store *, const char *key, const char *is, const void *bytes, int64_t n,
+                          bool *won, char *now, gw_diags *);
     gw_status (*write_open)(gw_store *, const char *key, int64_t expected, gw_store_writer **,
                             gw_diags *);
     gw_status (*write)(gw_store_writer *, const void *bytes, int64_t n, gw_diags *);
@@ -99,7 +102,7 @@ typedef struct gw_store_call {
     int64_t body_bytes;
     const char *body_sha256; /* hex; NULL: of an empty body */
     bool body_in_200;        /* complete and copy: an error may come with status 200 */
-    bool conditional;        /* put_new: 409 and 412 have a meaning */
+    bool conditional;        /* put_new, put_over: 409 and 412 have a meaning */
     bool upload_gone;        /* complete: 404 NoSuchUpload is MISSING */
 } gw_store_call;
 

@@ -443,7 +443,8 @@ gw_status gw_store_remote_stat(gw_store *s, const char *key, gw_arena *a, gw_sto
         *e = (gw_store_entry){.key = gw_arena_strdup(a, key),
                               .bytes = r.length,
                               .etag = gw_arena_strdup(a, r.etag),
-                              .modified = gw_s3_time(r.modified)};
+                              .modified = gw_s3_time(r.modified),
+                              .now = gw_s3_time(r.date)};
     gw_store_reply_release(&r);
     return st;
 }

@@ -10,7 +10,8 @@
 // exactly, even when an answer was lost and the put repeated (libcurl does so by itself on a
 // connection that was closed meanwhile). Each such put carries a random number as metadata. If it
 // is told that the name is taken, it looks at the object: its own number means that an earlier try
-// was the one that won.
+// was the one that won. The same holds for a put over a known version (If-Match), by which the
+// owner of a place of checkpoints says that it lives.
 #include <string.h>
 
 #include "base/clock.h"      /* gw_clock_wall */
@@ -125,31 +126,68 @@ void gw_store_nonce(gw_store *s, char nonce[33]) {
 }
 
 /* Does the object carry our number? */
+static gw_status look_own(gw_store *s, const char *key, const char *nonce, bool *own,
+                          gw_store_reply *r, gw_diags *dg) {
+    gw_store_call c = {.method = "HEAD", .key = key};
+    gw_store_verdict v;
+    gw_status st = gw_store_perform(s, &c, r, &v, dg);
+    *own = st == GW_OK && v == GW_STORE_DONE && strcmp(r->writer, nonce) == 0;
+    return st;
+}
+
 gw_status gw_store_is_own(gw_store *s, const char *key, const char *nonce, bool *own,
                           gw_diags *dg) {
-    gw_store_call c = {.method = "HEAD", .key = key};
     gw_store_reply r;
-    gw_store_verdict v;
     gw_store_reply_init(&r);
-    gw_status st = gw_store_perform(s, &c, &r, &v, dg);
-    *own = st == GW_OK && v == GW_STORE_DONE && strcmp(r.writer, nonce) == 0;
+    gw_status st = look_own(s, key, nonce, own, &r, dg);
     gw_store_reply_release(&r);
     return st;
 }
 
-static gw_status put_new(gw_store *s, const char *key, const void *bytes, int64_t n, bool *won,
-                         gw_diags *dg) {
+/* is NULL: whatever is there is replaced; "": there must be none; else the version that must be.
+ * An answer that was lost is made up for: r then is of another look at the object. */
+static gw_status put_if(gw_store *s, const char *key, const char *is, const void *bytes, int64_t n,
+                        bool *won, gw_store_reply *r, gw_diags *dg) {
     char nonce[33], sum[45];
-    gw_store_call c = {.method = "PUT", .key = key, .conditional = true};
-    gw_store_reply r;
+    gw_store_call c = {.method = "PUT", .key = key, .conditional = is != NULL};
     gw_store_verdict v;
     gw_store_nonce(s, nonce);
-    c.headers[c.nheaders++] = (gw_s3_pair){"If-None-Match", "*"};
+    if (is && !*is) c.headers[c.nheaders++] = (gw_s3_pair){"If-None-Match", "*"};
+    if (is && *is) c.headers[c.nheaders++] = (gw_s3_pair){"If-Match", is};
     c.headers[c.nheaders++] = (gw_s3_pair){GW_STORE_WRITER_HEADER, nonce};
+    GW_TRY(gw_store_put_body(s, &c, bytes, n, sum, r, &v, dg));
+    *won = v == GW_STORE_DONE;
+    return v == GW_STORE_TAKEN ? look_own(s, key, nonce, won, r, dg) : GW_OK;
+}
+
+static gw_status put_new(gw_store *s, const char *key, const void *bytes, int64_t n, bool *won,
+                         gw_diags *dg) {
+    gw_store_reply r;
     gw_store_reply_init(&r);
-    gw_status st = gw_store_put_body(s, &c, bytes, n, sum, &r, &v, dg);
-    if (st == GW_OK) *won = v == GW_STORE_DONE;
-    if (st == GW_OK && v == GW_STORE_TAKEN) st = gw_store_is_own(s, key, nonce, won, dg);
+    gw_status st = put_if(s, key, "", bytes, n, won, &r, dg);
+    gw_store_reply_release(&r);
+    return st;
+}
+
+static gw_status s3_put_over(gw_store *s, const char *key, const char *is, const void *bytes,
+                             int64_t n, bool *won, char *now, gw_diags *dg) {
+    gw_store_reply r;
+    gw_diags first;
+    gw_diags_init(&first);
+    gw_store_reply_init(&r);
+    gw_status st = put_if(s, key, is, bytes, n, won, &r, &first);
+    bool gone = r.status == 404 && strcmp(r.code, "NoSuchBucket") != 0;
+    if (st != GW_OK && *is && gone) { /* it was removed: nothing was put */
+        st = GW_OK;
+        *won = false;
+    } else if (st != GW_OK && r.status == 501) { /* the condition is not known there */
+        gw_diags_clear(&first);
+        gw_store_reply_release(&r);
+        st = put_if(s, key, NULL, bytes, n, won, &r, &first);
+    }
+    if (st == GW_OK && *won) snprintf(now, GW_STORE_ETAG, "%s", r.etag);
+    if (st != GW_OK && dg) gw_diags_take(dg, &first);
+    gw_diags_release(&first);
     gw_store_reply_release(&r);
     return st;
 }
@@ -273,6 +311,7 @@ const gw_store_ops gw_store_s3_ops = {
     .get = s3_get,
     .read = s3_read,
     .put = s3_put,
+    .put_over = s3_put_over,
     .write_open = gw_store_s3_write_open,
     .write = gw_store_s3_write,
     .write_finish = gw_store_s3_write_finish,

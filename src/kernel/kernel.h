@@ -32,7 +32,7 @@ typedef struct gw_machine {
 gw_machine gw_machine_this(int threads);
 const char *gw_isa_name(gw_isa isa);
 /* Lets the libraries allocate what they keep for themselves (oneDNN's packing buffers of each
- * thread, generated code, thread stacks), by one product of middle size: some 20 ms, once. What the
+ * thread, generated code, thread stacks), by products of middle size: some 50 ms, once. What the
  * process then holds is the program's own size; what comes later is the plan's. */
 void gw_kernel_warm(const gw_machine *m);
 

@@ -80,23 +80,49 @@ static void hold_to_contract(const gw_graph *input, const gw_graph *output, cons
     gw_panic("pass %s left an unsound graph: %s", pass, why);
 }
 
+/* Runs the passes from number `first` on, on `before`, which stays as it is. *g: uninitialised, a
+ * graph in each case but that of an error. */
+static gw_status run_from(int first, const gw_graph *before, gw_graph *g,
+                          const gw_compile_opts *opts, const char *last, gw_compile_report *report,
+                          gw_diags *dg) {
+    const gw_graph *now = before;
+    for (int i = first; i < (int)GW_COUNT(pipeline); i++) {
+        gw_graph next;
+        gw_status st = pipeline[i].run(&next, now, opts, report, dg);
+        if (st == GW_OK) hold_to_contract(now, &next, pipeline[i].name, opts);
+        if (now == g) gw_graph_release(g);
+        if (st != GW_OK) {
+            gw_diag_frame(dg, "compiling (pass %s)", pipeline[i].name);
+            return st;
+        }
+        *g = next;
+        now = g;
+        if (last && strcmp(last, pipeline[i].name) == 0) break;
+    }
+    return GW_OK;
+}
+
 gw_status gw_compile(gw_graph *g, const gw_compile_opts *opts, const char *last,
                      gw_compile_report *report, gw_diags *dg) {
     gw_compile_report unused;
     if (!report) report = &unused;
     memset(report, 0, sizeof *report);
     if (last && strcmp(last, "build") == 0) return GW_OK;
-    for (int i = 0; i < (int)GW_COUNT(pipeline); i++) {
-        gw_graph next;
-        gw_status st = pipeline[i].run(&next, g, opts, report, dg);
-        if (st != GW_OK) {
-            gw_diag_frame(dg, "compiling (pass %s)", pipeline[i].name);
-            return st;
-        }
-        hold_to_contract(g, &next, pipeline[i].name, opts);
-        gw_graph_release(g);
-        *g = next;
-        if (last && strcmp(last, pipeline[i].name) == 0) break;
-    }
+    gw_graph out;
+    GW_TRY(run_from(0, g, &out, opts, last, report, dg));
+    gw_graph_release(g);
+    *g = out;
     return GW_OK;
+}
+
+gw_status gw_compile_after(const char *pass, const gw_graph *before, gw_graph *g,
+                           const gw_compile_opts *opts, const char *last, gw_compile_report *report,
+                           gw_diags *dg) {
+    gw_compile_report unused;
+    int at = 0;
+    while (at < (int)GW_COUNT(pipeline) && strcmp(pipeline[at].name, pass) != 0) at++;
+    GW_ASSERT(at + 1 < (int)GW_COUNT(pipeline)); /* a pass, and not the last */
+    if (!report) report = &unused;
+    memset(report, 0, sizeof *report);
+    return run_from(at + 1, before, g, opts, last, report, dg);
 }

@@ -156,6 +156,13 @@ const char *gw_pass_doc(int i);
 GW_WARN_UNUSED gw_status gw_compile(gw_graph *g, const gw_compile_opts *opts, const char *last,
                                     gw_compile_report *report, gw_diags *dg);
 
+/* The passes behind `pass`, on a graph that gw_compile made up to there; `before` stays as it is
+ * and may be compiled again. Passes up to chunk do not look at opts->layout.stage_rank: what they
+ * make serves all ranks of a pipeline. *g is uninitialised, and after an error nothing. */
+GW_WARN_UNUSED gw_status gw_compile_after(const char *pass, const gw_graph *before, gw_graph *g,
+                                          const gw_compile_opts *opts, const char *last,
+                                          gw_compile_report *report, gw_diags *dg);
+
 /* One pass: src is left as it was, dst is uninitialised. Declared here, one file each. */
 #define X(name, doc)                                                                               \
     GW_WARN_UNUSED gw_status gw_pass_##name(gw_graph *dst, const gw_graph *src,                    \

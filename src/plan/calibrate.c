@@ -27,6 +27,7 @@
 
 #include "base/str.h"          /* gw_str_starts */
 #include "ops/hooks.h"         /* gw_cost_elems */
+#include "ops/muon.h"          /* gw_muon_sizes */
 #include "plan/machine_impl.h" /* gw_machine_product_of */
 
 /* ---- shapes ---- */
@@ -87,6 +88,31 @@ static void experts_shape(const gw_graph *g, const gw_op *o, int64_t rank, const
     set(s, d[0], d[1], d[2], c->flops, c->flops, least_flops);
 }
 
+/* Images are [b y x c], filters [o c i j]: pixels of the result, channels out and in, a filter's.
+ */
+static void conv_shape(const gw_graph *g, const gw_op *o, int64_t rank, double flops,
+                       gw_timing_shape *s) {
+    bool filters = gw_op_is(g, o, "conv2d_dw"), result = gw_op_is(g, o, "conv2d");
+    const gw_type *y = gw_type_of(g, result ? gw_op_out(g, o, 0) : gw_op_in(g, o, 0));
+    const gw_type *w = gw_type_of(g, filters ? gw_op_out(g, o, 0) : gw_op_in(g, o, 1));
+    double pixels = 1, d[4] = {1, 1, 1, 1};
+    for (int i = 0; i + 1 < y->ndim; i++) pixels *= (double)gw_type_local_dim(y, i, &g->mesh, rank);
+    for (int i = 0; i < GW_MIN(w->ndim, 4); i++)
+        d[i] = (double)gw_type_local_dim(w, i, &g->mesh, rank);
+    set(s, pixels, d[0], d[1], d[2] * d[3], flops, least_flops);
+}
+
+/* Newton and Schulz's products are of a whole matrix. */
+static bool is_iteration(const char *op) {
+    return strcmp(op, "muon") == 0 || strcmp(op, "muon_direction") == 0;
+}
+
+static void iteration_shape(const gw_graph *g, const gw_op *o, double flops, gw_timing_shape *s) {
+    int64_t r, c;
+    gw_muon_sizes(g, gw_op_in(g, o, 0), gw_op_attr_named(g, o, "rows").i, &r, &c);
+    set(s, (double)r, (double)c, 1, 1, flops, least_flops);
+}
+
 void gw_timing_shape_of(const gw_graph *g, const gw_op *o, int64_t rank, gw_timing_shape *s) {
     const char *name = gw_op_def(g, o)->name;
     gw_cost c = {0};
@@ -104,8 +130,10 @@ void gw_timing_shape_of(const gw_graph *g, const gw_op *o, int64_t rank, gw_timi
         attention_shape(g, o, rank, &c, s);
     else if (gw_str_starts(name, "experts"))
         experts_shape(g, o, rank, &c, s);
-    else if (gw_str_starts(name, "conv2d") || gw_str_starts(name, "muon"))
-        set(s, c.flops, bytes, last_dim(g, in, rank), last_dim(g, out, rank), c.flops, least_flops);
+    else if (gw_str_starts(name, "conv2d"))
+        conv_shape(g, o, rank, c.flops, s);
+    else if (is_iteration(name))
+        iteration_shape(g, o, c.flops, s);
     else
         set(s, bytes, last_dim(g, in == GW_NONE ? out : in, rank),
             out == GW_NONE ? 1 : (double)gw_cost_elems(g, out),
@@ -154,8 +182,9 @@ enum { NEAREST = 12, TERMS = 1 + GW_TIMING_DIMS };
 static const double row_weight = 0.5, arena_weight = 0.15, flatness = 0.3;
 
 static bool is_passing(const char *op) {
-    static const char *const products[] = {"matmul",  "fp8_matmul", "head", "attention",
-                                           "experts", "conv2d",     "muon"};
+    static const char *const products[] = {"matmul",    "fp8_matmul", "head",
+                                           "attention", "experts",    "conv2d"};
+    if (is_iteration(op)) return false;
     for (size_t i = 0; i < sizeof products / sizeof *products; i++)
         if (gw_str_starts(op, products[i])) return false;
     return true;
@@ -308,6 +337,7 @@ double gw_timings_op_seconds(const gw_timings *r, const gw_graph *g, const gw_op
         snprintf(plain, sizeof plain, "%.*s", (int)(n - 3), name);
         t = gw_timings_shape_seconds(r, plain, &s, ranks);
     }
+    if (t < 0 && is_iteration(name)) t = gw_timings_shape_seconds(r, "muon", &s, ranks);
     if (t < 0) t = estimate(r, g, o, ranks);
     return t + (side ? side->op_s : 0);
 }

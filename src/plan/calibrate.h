@@ -11,6 +11,8 @@
 // The file is that of comm/calibration.h; everything here is its member "local":
 //   "host", "cpu", "isa", "date", "version"   of the machine, and when by what
 //   "cores", "memory_bytes", "memory_bytes_per_s", "storage_read", "storage_write"
+//   "data"    {"tokenize_bytes_per_s", "pipeline_bytes_per_s", "loader_tokens_per_s"}, of a core;
+//             files of earlier versions have it not
 //   "sides"   [{"ranks", "threads", "step_s", "op_s"}]: with so many ranks side by side, what a
 //             step takes beside its ops, and an op beside its kernel
 //   "shapes"  [{"op", "kernel", "types", "ranks", "times": [[x.., work, seconds, runs], ...]}]
@@ -25,6 +27,7 @@
 #include "base/diag.h"        /* gw_status, gw_diags */
 #include "comm/calibration.h" /* gw_calibration */
 #include "ir/opdef.h"         /* gw_graph, gw_op */
+#include "plan/dataplan.h"    /* gw_data_rates */
 #include "plan/machine.h"     /* gw_machine_spec */
 
 enum { GW_TIMING_DIMS = 4, GW_TIMING_TYPES = 112, GW_TIMING_SIDES = 16 };
@@ -35,8 +38,8 @@ typedef struct gw_timing_shape {
         types[GW_TIMING_TYPES]; /* "bf16,bf16>bf16": dtypes of inputs and outputs, - where absent */
     /* Extents, at least 1. Of a product rows, columns, the summed length; of attention heads of
      * all sequences, length, head size, FLOPs of a head; of a net of experts their number, width,
-     * model width, FLOPs; of convolutions and Muon's
-     * directions FLOPs, bytes, last dimensions in and out; of everything else
+     * model width, FLOPs; of convolutions pixels of the result, channels out and in, pixels of a
+     * filter; of Muon's directions rows and columns; of everything else
      * bytes, row length, elements of output, bytes of the program's arena. */
     double x[GW_TIMING_DIMS];
     double work; /* FLOPs, or bytes: what the time is in proportion to */
@@ -68,6 +71,7 @@ typedef struct gw_timings {
     int cores;
     double memory_bytes, memory_bytes_per_s; /* with all cores; 0: not measured */
     double storage_read, storage_write;      /* bytes/s; 0: not measured */
+    gw_data_rates data;                      /* of a core; 0: not measured */
     gw_timing_side sides[GW_TIMING_SIDES];
     int nsides;
     gw_timing *timings; /* [n]; those of one op, types and ranks are neighbours */

@@ -122,6 +122,17 @@ static gw_status read_shapes(const reader *r, const json_t *local, gw_timings *o
     return GW_OK;
 }
 
+static gw_status read_data(const reader *r, const json_t *local, gw_timings *out) {
+    const json_t *o = json_object_get(local, "data");
+    if (!o) return GW_OK;
+    GW_TRY(number_of(r, o, "tokenize_bytes_per_s", &out->data.tokenize_bytes_per_s));
+    GW_TRY(number_of(r, o, "pipeline_bytes_per_s", &out->data.pipeline_bytes_per_s));
+    GW_TRY(number_of(r, o, "loader_tokens_per_s", &out->data.loader_tokens_per_s));
+    out->data.source =
+        gw_arena_printf(r->a, "measured on %s on %s (%s)", out->host, out->date, out->cpu);
+    return GW_OK;
+}
+
 static gw_status read_local(const reader *r, const json_t *root, gw_timings *out) {
     const json_t *o = json_object_get(root, "local");
     if (!json_is_object(o))
@@ -136,6 +147,7 @@ static gw_status read_local(const reader *r, const json_t *root, gw_timings *out
     GW_TRY(number_of(r, o, "memory_bytes_per_s", &out->memory_bytes_per_s));
     GW_TRY(number_of(r, o, "storage_read", &out->storage_read));
     GW_TRY(number_of(r, o, "storage_write", &out->storage_write));
+    GW_TRY(read_data(r, o, out));
     GW_TRY(read_sides(r, o, out));
     return read_shapes(r, o, out);
 }
@@ -205,12 +217,20 @@ static json_t *sides_json(const gw_timings *r) {
     return all;
 }
 
+static json_t *data_json(const gw_timings *r) {
+    if (r->data.tokenize_bytes_per_s <= 0) return NULL;
+    return json_pack("{s:f, s:f, s:f}", "tokenize_bytes_per_s", r->data.tokenize_bytes_per_s,
+                     "pipeline_bytes_per_s", r->data.pipeline_bytes_per_s, "loader_tokens_per_s",
+                     r->data.loader_tokens_per_s);
+}
+
 static json_t *local_json(const gw_timings *r) {
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:o, s:o}", "host",
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:o*, s:o, s:o}", "host",
                      r->host, "cpu", r->cpu, "isa", r->isa, "date", r->date, "version", r->version,
                      "cores", r->cores, "memory_bytes", r->memory_bytes, "memory_bytes_per_s",
                      r->memory_bytes_per_s, "storage_read", r->storage_read, "storage_write",
-                     r->storage_write, "sides", sides_json(r), "shapes", shapes_json(r));
+                     r->storage_write, "data", data_json(r), "sides", sides_json(r), "shapes",
+                     shapes_json(r));
 }
 
 gw_status gw_timings_write(const char *path, FILE *standard, const gw_timings *r, gw_diags *dg) {

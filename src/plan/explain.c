@@ -248,6 +248,13 @@ gw_status gw_explain_set(gw_explain *e, const char *text, gw_diags *dg) {
     return GW_OK;
 }
 
+void gw_explain_default(gw_explain *e, const char *name, double value, const char *from) {
+    gw_explain_variable *v = gw_explain_variable_find(e, name, strlen(name));
+    if (!v || v->of_model || v->stated || !(value > 0)) return;
+    v->value = value;
+    v->from = from;
+}
+
 /* ---- figures ---- */
 
 static void compute(gw_explain *e, const gw_explain_line *l) {

@@ -154,6 +154,9 @@ GW_WARN_UNUSED gw_status gw_explain_set(gw_explain *e, const char *text, gw_diag
 /* Figures of all lines, and those of programs. GW_ERR_NUMERIC (id "explain-differs") if one of a
  * program is another; all lines are filled in nevertheless. */
 GW_WARN_UNUSED gw_status gw_explain_run(gw_explain *e, gw_diags *dg);
+/* Another default of an input, and where it comes from (both outlive e); unknown names are passed
+ * over, and what is stated afterwards stands. */
+void gw_explain_default(gw_explain *e, const char *name, double value, const char *from);
 const gw_explain_result *gw_explain_result_find(const gw_explain *e, const char *key);
 
 void gw_explain_print(const gw_explain *e, FILE *out);

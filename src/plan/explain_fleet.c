@@ -3,6 +3,7 @@
 // checkpoint.
 //
 // These are the sums before anything is compiled: how many GPUs, how many bytes a second, how long.
+#include "plan/dataplan.h" /* GW_DATA_LOADER_RATE */
 #include "plan/explain.h"
 
 #define NONE  GW_READ_NONE, NULL, 0, NULL
@@ -88,8 +89,8 @@ static const gw_explain_input loader_inputs[] = {
     {"rate", "tokens/s", "of a GPU", 12273, "8 B at 60 % of 989 TFLOP/s", false, false},
     {"width", "B", "of a token", 4, "uint32", true, false},
     {"total", "tokens/s", "of the run", 1.7e6, NULL, false, false},
-    {"core", "tokens/s", "that a core's loader delivers", 167e6, "bench/loader, AMD EPYC", false,
-     false},
+    {"core", "tokens/s", "that a core's loader delivers", GW_DATA_LOADER_RATE,
+     "bench/loader, " GW_DATA_RATES_SOURCE, false, false},
 };
 
 static const gw_explain_line loader_lines[] = {
@@ -113,13 +114,17 @@ static const gw_explain_input tokenizing_inputs[] = {
     {"days", "days", "to finish in", 14, NULL, false, false},
     {"raw", "B", "before filtering", 3e15, NULL, false, false},
     {"total", "tokens/s", "of the training run", 1.7e6, NULL, false, false},
-    {"pipe", "B/s", "of HTML a core, WARC.gz to tokens", 16.5e6, "bench/data, AMD EPYC", false,
-     false},
+    {"pipe", "B/s", "of HTML a core, WARC.gz to tokens", GW_DATA_PIPELINE_RATE,
+     "bench/data, " GW_DATA_RATES_SOURCE, false, false},
+    {"own", "B/s", "of text a core of gradwright's", GW_DATA_TOKENIZE_RATE,
+     "calibrate, " GW_DATA_RATES_SOURCE, false, false},
 };
 
 static const gw_explain_line tokenizing_lines[] = {
     {"text", "text", "tokens * each", "B", NULL, NULL, NONE},
     {"core_days", "core-days", "text / core / 86400", "core-days", NULL, NULL, NONE},
+    {"core_days_own", "at gradwright's rate", "text / own / 86400", "core-days", NULL,
+     "`gradwright calibrate` measures this machine's", NONE},
     {"core_days_fast", "at 1 GB/s", "text / 1e9 / 86400", "core-days", NULL, NULL, NONE},
     {"u16", "tokens on disk, uint16", "2 * tokens", "B", NULL, "vocabularies up to 65,536", NONE},
     {"u32", "tokens on disk, uint32", "4 * tokens", "B", NULL, "Llama 3 has 128,256", NONE},
@@ -155,6 +160,7 @@ static const gw_explain_input storage_inputs[] = {
     {"file_fast", "$/GB", "a month, its fastest", 0.6, "FSx for Lustre, SSD 1000 MB/s/TiB", false,
      false},
     {"gets", "/s", "requests of a prefix", 5500, "S3 performance guidelines", false, false},
+    {"node", "B/s", "that a node reads of its storage", 2e9, NULL, false, false},
 };
 
 static const gw_explain_line storage_lines[] = {
@@ -165,6 +171,7 @@ static const gw_explain_line storage_lines[] = {
     {"files", "files of one sample", "tokens / sample", "files", NULL, NULL, NONE},
     {"files_64", "files of 64 MB", "bytes / 64e6", "files", NULL, NULL, NONE},
     {"files_1g", "files of 1 GB", "bytes / 1e9", "files", NULL, NULL, NONE},
+    {"read_all", "one node reads all of it in", "bytes / node", "s", NULL, NULL, NONE},
     {"open_small", "opening each sample's file once", "files / gets", "s", NULL, "one prefix",
      NONE},
     {"open_large", "opening each of 64 MB once", "files_64 / gets", "s", NULL, "one prefix", NONE},

@@ -309,6 +309,7 @@ void gw_html_page(const gw_html_input *in, gw_str *out) {
     gw_page_axes(&p);
     gw_page_flops(&p);
     gw_page_costs(&p);
+    gw_page_data(&p);
     gw_page_details(&p);
     add_foot(&p);
     gw_arena_release(&p.mem);

@@ -105,6 +105,7 @@ void gw_page_step(gw_page *p);     /* html_step.c: parts, axes, conventions, cos
 void gw_page_axes(gw_page *p);
 void gw_page_flops(gw_page *p);
 void gw_page_costs(gw_page *p);
+void gw_page_data(gw_page *p);      /* html_data.c */
 void gw_page_timelines(gw_page *p); /* html_timeline.c */
 void gw_page_memory(gw_page *p);    /* html_memory.c */
 void gw_page_ranks(gw_page *p);

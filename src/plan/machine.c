@@ -74,14 +74,26 @@ static void set_beyond(gw_machine_spec *m, double x) {
     t->bytes_per_s = x;
 }
 
-typedef enum key { FLOPS, MFU, MEMORY, LINK, BEYOND, REACH, KEYS } key;
+/* A chip that is held to fewer watts than it may draw lowers its clock. What switches takes C V^2
+ * f, and the voltage that a frequency needs is about in proportion to it, so the clock follows the
+ * cube root of the watts; memory and links have clocks of their own. (Measured of an H100 from 200
+ * to 700 W: arXiv 2604.11391.) False: the file does not say what the chip draws otherwise. */
+static bool set_power(gw_machine_spec *m, double watts) {
+    if (m->watts <= 0) return false;
+    for (int t = 0; t < GW_DTYPE_COUNT; t++) m->peak[t] *= cbrt(fmin(1, watts / m->watts));
+    return true;
+}
+
+typedef enum key { FLOPS, MFU, MEMORY, LINK, BEYOND, REACH, POWER, KEYS } key;
 
 /* `seen`: the keys set so far, as bits. */
 static gw_status set(gw_machine_spec *m, const char *word, size_t n, unsigned *seen, gw_diags *dg) {
-    static const char *const names[KEYS] = {"flops", "mfu", "memory", "link", "beyond", "reach"};
+    static const char *const names[KEYS] = {"flops",  "mfu",   "memory", "link",
+                                            "beyond", "reach", "power"};
     static const char *const none[] = {NULL}, *const rates[] = {"B/s", NULL};
     static const char *const flops[] = {"FLOP/s", "FLOPs", "FLOPS", "F", NULL};
-    static const char *const *const units[KEYS] = {flops, none, rates, rates, rates, none};
+    static const char *const watts[] = {"W", NULL};
+    static const char *const *const units[KEYS] = {flops, none, rates, rates, rates, none, watts};
     const char *eq = memchr(word, '=', n);
     if (!eq) return wrong(dg, word, n, "is no machine known here");
     size_t length = (size_t)(eq - word);
@@ -95,7 +107,7 @@ static gw_status set(gw_machine_spec *m, const char *word, size_t n, unsigned *s
         return wrong(dg, word, n,
                      units[k] == rates ? "has no number above 0 of bytes a second, as 300GB/s"
                                        : "has no number above 0");
-    if (m->ntiers == 0 && k >= LINK) {
+    if (m->ntiers == 0 && k >= LINK && k <= REACH) {
         m->tiers[0] = (gw_tier){.name = "link"};
         m->ntiers = 1;
     }
@@ -111,6 +123,9 @@ static gw_status set(gw_machine_spec *m, const char *word, size_t n, unsigned *s
         if (x > 1e6 || x < 1 || floor(x) < x) return wrong(dg, word, n, "is no number of ranks");
         m->tiers[0].ranks = (int64_t)x;
         return GW_OK;
+    case POWER:
+        return set_power(m, x) ? GW_OK
+                               : wrong(dg, word, n, "is of a machine that states its own power");
     case KEYS: break;
     }
     return GW_OK;

@@ -49,6 +49,7 @@ typedef struct gw_machine_spec {
     double storage_read, storage_write; /* bytes/s of a node; 0: not stated */
     double dollars_per_hour;            /* of a chip; 0: not stated */
     double failures_per_hour;           /* of a chip; 0: not stated */
+    double watts;                       /* that a chip may draw; 0: not stated */
     const gw_chip_model *model;         /* NULL: keys alone describe it; ops follow the roofline */
     const struct gw_timings *timings;   /* measured times that ops and collectives take instead
                                        (plan/calibrate.h); NULL: none */
@@ -59,9 +60,10 @@ typedef struct gw_machine_spec {
  * calibration file (it ends in .json), a path of a YAML file (it has a '/' or ends in .yaml), or
  * keys, or any of these followed by keys: "h100,mfu=0.4,beyond=25GB/s". Keys: flops, memory, link
  * (bytes/s of a rank on the nearest tier), reach (ranks of that tier), beyond (bytes/s past it),
- * mfu. Values are numbers with an optional k M G T P and an optional unit (B/s, FLOP/s). Everything
- * is in `a`. What is wrong with the text is GW_ERR_USAGE, with what is known in the hint; with a
- * file GW_ERR_CONFIG, with line and column. */
+ * mfu, power (watts a chip is held to, where its own limit is stated: the clock, and with it all
+ * peaks, falls with the cube root). Values are numbers with an optional k M G T P and an optional
+ * unit (B/s, FLOP/s, W). Everything is in `a`. What is wrong with the text is GW_ERR_USAGE, with
+ * what is known in the hint; with a file GW_ERR_CONFIG, with line and column. */
 GW_WARN_UNUSED gw_status gw_machine_read(const char *text, gw_arena *a, gw_machine_spec *out,
                                          gw_diags *dg);
 /* Name of built-in machine i; NULL past the end. */

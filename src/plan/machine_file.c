@@ -203,7 +203,7 @@ static void read_facts(reader *r, const gw_yaml_node *top) {
     gw_machine_spec *m = r->m;
     const gw_yaml_node *memory = get(top, "memory"), *host = get(top, "host");
     const gw_yaml_node *storage = get(top, "storage"), *price = get(top, "price");
-    const gw_yaml_node *failures = get(top, "failures");
+    const gw_yaml_node *failures = get(top, "failures"), *power = get(top, "power");
     read_peaks(r, get(top, "peak"));
     read_fact(r, top, "units", "", 1, 1e6, &m->units);
     only(r, memory, "bytes bytes_per_s", "memory");
@@ -217,6 +217,8 @@ static void read_facts(reader *r, const gw_yaml_node *top) {
     read_fact(r, storage, "write_bytes_per_s", "storage", LEAST, MOST, &m->storage_write);
     only(r, price, "dollars_per_hour", "price");
     read_fact(r, price, "dollars_per_hour", "price", 0, 1e6, &m->dollars_per_hour);
+    only(r, power, "watts", "power");
+    read_fact(r, power, "watts", "power", 1, 1e6, &m->watts);
     only(r, failures, "per_hour", "failures");
     read_fact(r, failures, "per_hour", "failures", 0, 1, &m->failures_per_hour);
 }
@@ -291,7 +293,8 @@ gw_status gw_machine_parse(const char *name, const char *text, int64_t len, gw_a
         return gw_fail_at(dg, GW_ERR_CONFIG, "config-type", (gw_where){name, 1, 1},
                           "a hardware file is a map of keys");
     const gw_yaml_node *own = get(top, "name");
-    only(&r, top, "name aliases sources peak units memory host links storage price failures model",
+    only(&r, top,
+         "name aliases sources peak units memory host links storage price power failures model",
          "a hardware file");
     r.sources = get(top, "sources");
     if (own && own->kind == GW_YAML_SCALAR)

@@ -25,6 +25,8 @@
     X(near_hop_s, 0, 1, "latency of a hop of the first tier, where its file states none")          \
     X(far_hop_s, 0, 1, "the same of the tiers behind it")                                          \
     X(collective_s, 0, 1, "what a collective takes however small it is, seconds")                  \
+    X(gather_levels, 0, 1,                                                                         \
+      "1: gathers go tier by tier, as along the axes of a torus; 0: one ring")                     \
     X(in_network_efficiency, 0.01, 1, "of near_efficiency, what is left when switches reduce")     \
     X(overlap, 1, 10, "by how much compute runs longer beside a collective")                       \
     X(tp_beside, 0, 0.99, "part of a tensor-parallel gather or scatter that is beside products")   \
@@ -53,6 +55,7 @@ typedef struct gw_machine_group {
     double hop[GW_MACHINE_TIERS];  /* seconds */
     int tiers;                     /* that it crosses */
     double base;                   /* seconds however small */
+    bool gather_levels;            /* gathers and scatters may go tier by tier */
     bool in_network;               /* on the first tier */
     double in_network_rate;
 } gw_machine_group;

@@ -10,13 +10,14 @@
 //
 // All-reduce, reduce-scatter, all-gather: a ring through all ranks, node after node, that many
 // channels run in parallel, moves (n-1)/n of the data past each point, twice for an all-reduce, at
-// the narrowest tier's rate; it takes as many hops as steps. In two levels the data is reduced
-// within, across and gathered within, one after the other. A double tree halves the hops to a
-// logarithm, at a little less bandwidth. Where switches reduce, a rank sends all of its data once
-// and receives it once. Messages come in three protocols, as NCCL has them: the plain one at full
-// bandwidth, one of 128-byte lines and one of 8-byte words with flags, quicker and narrower. The
-// least of all of these is what a collective takes: which it is follows from size alone. Sources:
-// NCCL's tuning.cc and its documentation of bus bandwidth.
+// the narrowest tier's rate; it takes as many hops as steps. For the latter two that is all there
+// is across nodes of several chips. In two levels an all-reduce reduces within, across and gathers
+// within, one after the other. A double tree halves the hops to a logarithm, at a little less
+// bandwidth. Where switches reduce, a rank sends all of its data once and receives it once.
+// Messages come in three protocols, as NCCL has them: the plain one at full bandwidth, one of
+// 128-byte lines and one of 8-byte words with flags, quicker and narrower. The least of all of
+// these is what a collective takes: which it is follows from size alone. Sources: NCCL's tuning.cc
+// and its documentation of bus bandwidth.
 //
 // All-to-all: to each tier what goes to the ranks that only it reaches; the slowest tier decides.
 // Between two ranks of a tier whose links are pairwise no more passes than their pair has.
@@ -74,6 +75,7 @@ bool gw_machine_group_of(const gw_machine_spec *m, const gw_mesh *mesh, uint32_t
         if (before >= g->n) break;
     }
     if (g->tiers == 0) return false;
+    g->gather_levels = !m->model || m->model->gather_levels > 0;
     g->in_network = m->tiers[0].in_network && g->held[0] > 2 && m->model;
     if (g->in_network) g->in_network_rate = g->rate[0] * m->model->in_network_efficiency;
     return true;
@@ -153,7 +155,7 @@ static double reduce_or_gather(const group *g, double bytes, bool all_reduce) {
     double s = HUGE_VAL, passes = all_reduce ? 2 : 1;
     for (size_t i = 0; i < GW_COUNT(protocols); i++) {
         s = fmin(s, ring(g, bytes, passes, &protocols[i]));
-        s = fmin(s, levels(g, bytes, passes, &protocols[i]));
+        if (all_reduce || g->gather_levels) s = fmin(s, levels(g, bytes, passes, &protocols[i]));
         if (all_reduce) s = fmin(s, tree(g, bytes, &protocols[i]));
     }
     return all_reduce && g->in_network ? fmin(s, in_network(g, bytes)) : s;

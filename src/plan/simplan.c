@@ -246,7 +246,7 @@ static void read_costs(gw_simplan *p, const gw_simplan_input *in) {
     p->dollars_per_step = m->dollars_per_hour * all * step / 3600;
     if (p->tokens > 0)
         p->dollars_per_billion_tokens = p->dollars_per_step / (double)p->tokens * 1e9;
-    p->checkpoint_bytes = checkpoint_of(in);
+    p->checkpoint_bytes = in->checkpoint_bytes > 0 ? in->checkpoint_bytes : checkpoint_of(in);
     p->fails = m->failures_per_hour > 0 && m->storage_write > 0;
     p->restart_assumed = in->restart_s < 0;
     double node = m->ntiers > 1 && m->tiers[0].ranks > 0 ? (double)m->tiers[0].ranks : 1;

@@ -27,7 +27,8 @@ typedef struct gw_simplan_input {
     double memory_bytes;         /* of a chip, instead of the machine's; 0: the machine's */
     double restart_s;  /* from a failure to the first step; below 0: GW_SIMPLAN_RESTART, assumed */
     double interval_s; /* between checkpoints; 0: the best */
-    bool timeline;     /* timeline and trace are wanted */
+    double checkpoint_bytes; /* what a save writes; 0: parameters and states by their sizes alone */
+    bool timeline;           /* timeline and trace are wanted */
 } gw_simplan_input;
 
 /* Where a step goes: parts sum to the step. Text is constant. */
@@ -89,7 +90,7 @@ typedef struct gw_simplan {
     bool fits;            /* true where no memory is stated */
     double tokens_per_s, tokens_per_s_chip;
     double dollars_per_step, dollars_per_billion_tokens; /* 0: no price */
-    double checkpoint_bytes; /* parameters and optimizer states, each once */
+    double checkpoint_bytes; /* the input's, or parameters and optimizer states, each once */
     bool fails;              /* failures and storage are stated */
     gw_sim_fleet fleet;      /* what is known of it, whether or not all is */
     bool restart_assumed;

@@ -109,15 +109,23 @@ static gw_status check_addresses(int64_t bytes, const char *what, gw_diags *dg) 
     return GW_ERR_MEMORY;
 }
 
+/* What `ranks` processes take together; INT64_MAX where that overflows. */
+static int64_t all_of(int64_t bytes, int64_t growth, int ranks) {
+    int64_t all;
+    bool over = __builtin_add_overflow(bytes, growth, &all) ||
+                __builtin_mul_overflow(all, (int64_t)ranks, &all);
+    return over ? INT64_MAX : all;
+}
+
 gw_status gw_memory_check(int64_t bytes, int ranks, const char *what, gw_diags *dg) {
     if (bytes <= 0) return GW_OK;
     char limit[600] = "memory", need[32], have[32], grows[32], each[128] = "";
-    int64_t left = gw_memory_available(limit, (int)sizeof limit), all = 0;
+    int64_t left = gw_memory_available(limit, (int)sizeof limit);
+    /* How much this process has is asked only where it decides: the kernel walks all its pages. */
+    if (all_of(bytes, PROCESS_BYTES, ranks) <= left) return check_addresses(bytes, what, dg);
     int64_t pss = gw_memory_pss(),
             growth = pss > 0 && pss < PROCESS_BYTES ? PROCESS_BYTES - pss : 0;
-    if (__builtin_add_overflow(bytes, growth, &all) ||
-        __builtin_mul_overflow(all, (int64_t)ranks, &all))
-        all = INT64_MAX;
+    int64_t all = all_of(bytes, growth, ranks);
     if (all <= left) return check_addresses(bytes, what, dg);
     gw_fmt_bytes(grows, growth);
     if (ranks > 1)

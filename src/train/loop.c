@@ -327,10 +327,10 @@ static void announce(run *r) {
     gw_log_info("arena %s, %d threads on %s; writing to %s",
                 gw_fmt_bytes(arena, gw_session_planned_bytes(s)), s->setup.machine.threads,
                 gw_isa_name(s->setup.machine.isa), r->opts->out_dir);
-    if (s->resumed >= 0)
+    if (s->resumed >= 0 && s->step < last_step(r))
         gw_log_info("continuing after step %" PRId64 " of %" PRId64, s->resumed,
                     r->rf->train.steps);
-    else if (r->opts->resume)
+    else if (s->resumed < 0 && r->opts->resume)
         gw_log_info("no checkpoint to continue from: beginning at step 1");
     if (s->step < last_step(r)) return;
     bool until = last_step(r) < r->rf->train.steps;
@@ -535,6 +535,7 @@ static void note_save(run *r) {
 
 /* The state as it is, on disk when this returns. */
 static gw_status save(run *r) {
+    GW_TRY(gw_run_hold_check(&r->hold, r->dg));
     GW_TRY(gw_session_save_poll(&r->s, true, r->dg));
     if (r->s.saved == r->s.step) return GW_OK;
     note_save(r);
@@ -602,6 +603,7 @@ static gw_status steps(run *r) {
         r->s.wants_stop = stopped(r);
         gw_run_beat(r->lock, &r->beat_ns);
         gw_run_hold_beat(&r->hold);
+        GW_TRY(gw_run_hold_check(&r->hold, r->dg)); /* rank 0's; the others learn it from its end */
         int64_t from = gw_clock_ns();
         GW_TRY(gw_session_step(&r->s, &t, r->dg));
         r->stepping_ns += gw_clock_ns() - from;

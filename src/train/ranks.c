@@ -345,6 +345,69 @@ gw_status gw_ranks_gather_from(gw_comm *c, const gw_type *t, const gw_mesh *mesh
     return collect(c, &k, mine, what, dg);
 }
 
+static taker taker_of(const gw_ranks_want *w, const gw_mesh *mesh) {
+    return (taker){.t = w->type,
+                   .mesh = mesh,
+                   .whole = w->whole,
+                   .from = gw_type_part_axes(w->type),
+                   .home = w->home,
+                   .bytes = gw_dtype_bits((gw_dtype)w->type->dtype) / 8};
+}
+
+/* What a rank has to give of it. */
+static int64_t bytes_asked(const taker *k, int64_t rank) {
+    bool asked = gw_ranks_counts_from(k->mesh, k->from, k->home, rank);
+    return asked ? gw_type_local_elems(k->t, k->mesh, rank) * k->bytes : 0;
+}
+
+/* The parts stand one behind another in what each rank sends; `room[i]`: of the largest. */
+static gw_status gather_together(gw_comm *c, const gw_mesh *mesh, const gw_ranks_want *w, int n,
+                                 const int64_t *room, int64_t each, const char *what,
+                                 gw_diags *dg) {
+    int64_t size = gw_comm_size(c), at = 0;
+    char *out = gw_mem_zalloc((size_t)(size * each) + 1), *one = gw_mem_zalloc((size_t)each + 1);
+    for (int i = 0; i < n; at += room[i++]) {
+        taker k = taker_of(&w[i], mesh);
+        int64_t have = bytes_asked(&k, gw_comm_rank(c));
+        if (have > 0) memcpy(one + at, w[i].mine, (size_t)have);
+    }
+    gw_status st = gw_comm_all_gather(c, one, each, out, what, dg);
+    at = 0;
+    for (int i = 0; st == GW_OK && i < n; at += room[i++]) {
+        taker k = taker_of(&w[i], mesh);
+        for (k.rank = 0; k.whole && k.rank < size; k.rank++)
+            take_piece(&k, 0, INT64_MAX / 2, out + k.rank * each + at);
+    }
+    gw_mem_free(one);
+    gw_mem_free(out);
+    return st;
+}
+
+gw_status gw_ranks_gather_some(gw_comm *c, const gw_mesh *mesh, const gw_ranks_want *w, int n,
+                               const char *what, gw_diags *dg) {
+    GW_ASSERT(gw_mesh_ranks(mesh) == gw_comm_size(c));
+    int64_t *room = gw_mem_zalloc(sizeof *room * ((size_t)n + 1)), size = gw_comm_size(c);
+    gw_status st = GW_OK;
+    for (int i = 0, end; st == GW_OK && i < n; i = end) {
+        int64_t each = 0;
+        for (end = i; end < n; end++) {
+            taker k = taker_of(&w[end], mesh);
+            room[end] = 0;
+            for (int64_t r = 0; r < size; r++) room[end] = GW_MAX(room[end], bytes_asked(&k, r));
+            room[end] = (room[end] + 15) / 16 * 16;
+            if (end > i && (each + room[end]) * size > PIECES_BYTES) break;
+            each += room[end];
+        }
+        if (end == i + 1) /* in pieces, if it is large */
+            st = gw_ranks_gather_from(c, w[i].type, mesh, w[i].home, w[i].mine, w[i].whole, what,
+                                      dg);
+        else
+            st = gather_together(c, mesh, w + i, end - i, room + i, each, what, dg);
+    }
+    gw_mem_free(room);
+    return st;
+}
+
 gw_status gw_ranks_add_up(gw_comm *c, const gw_type *t, const gw_mesh *mesh, uint32_t over,
                           const void *mine, float *sum, const char *what, gw_diags *dg) {
     return gw_ranks_add_up_from(c, t, mesh, over, 0, mine, sum, what, dg);

@@ -74,6 +74,17 @@ GW_WARN_UNUSED gw_status gw_ranks_gather(gw_comm *c, const gw_type *t, const gw_
 GW_WARN_UNUSED gw_status gw_ranks_gather_from(gw_comm *c, const gw_type *t, const gw_mesh *mesh,
                                               int home, const void *mine, void *whole,
                                               const char *what, gw_diags *dg);
+/* Several tensors at once, in one exchange where they are small: what is waited for is then waited
+ * for once. */
+typedef struct gw_ranks_want {
+    const gw_type *type;
+    int home;
+    const void *mine; /* this rank's part, or all of it where the ranks have no parts */
+    void *whole;      /* or NULL */
+} gw_ranks_want;
+GW_WARN_UNUSED gw_status gw_ranks_gather_some(gw_comm *c, const gw_mesh *mesh,
+                                              const gw_ranks_want *w, int n, const char *what,
+                                              gw_diags *dg);
 /* The same as gw_ranks_gather in float32, what ranks hold that differ only on the sub-axes `over`
  * added up: what a sum would be that was to be taken over these and was not. */
 GW_WARN_UNUSED gw_status gw_ranks_add_up(gw_comm *c, const gw_type *t, const gw_mesh *mesh,

@@ -12,11 +12,22 @@
 #include "train/metrics.h"  /* gw_history */
 #include "train/session.h"  /* gw_session */
 
-/* The ledger of rank s->stage_rank of the pipeline, whose step (and validation, where the run has
- * one) is compiled for it. `first`: of rank 0, or NULL. The step's program goes to *out, or, out
- * NULL, is forgotten. */
-GW_WARN_UNUSED gw_status gw_report_rank_ledger(const gw_setup *s, int64_t data_bytes,
-                                               const gw_ledger *first, gw_ledger *l, gw_graph *out,
+/* What all ranks of a pipeline are compiled from: the step and, where the run has one,
+ * validation. */
+typedef struct gw_report_shared {
+    gw_graph step, valid;
+    bool validates;
+} gw_report_shared;
+GW_WARN_UNUSED gw_status gw_report_shared_init(gw_report_shared *w, const gw_setup *s,
+                                               gw_diags *dg);
+void gw_report_shared_release(gw_report_shared *w);
+
+/* The ledger of rank s->stage_rank of the pipeline, whose step (and validation) is compiled for it
+ * from what all share. `first`: of rank 0, or NULL. The step's program goes to *out, or, out NULL,
+ * is forgotten. */
+GW_WARN_UNUSED gw_status gw_report_rank_ledger(const gw_setup *s, const gw_report_shared *w,
+                                               int64_t data_bytes, const gw_ledger *first,
+                                               gw_ledger *l, gw_graph *out,
                                                gw_compile_report *report, gw_diags *dg);
 
 /* What is sent: kinds of collectives, and rows of experts, whose bytes the load decides. */

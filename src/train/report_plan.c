@@ -20,14 +20,28 @@ void gw_report_ledger(const gw_session *s, gw_ledger *l) {
     gw_ledger_init(l, &in);
 }
 
-gw_status gw_report_rank_ledger(const gw_setup *s, int64_t data_bytes, const gw_ledger *first,
-                                gw_ledger *l, gw_graph *out, gw_compile_report *report,
-                                gw_diags *dg) {
+gw_status gw_report_shared_init(gw_report_shared *w, const gw_setup *s, gw_diags *dg) {
+    w->validates = s->rf->data.valid != NULL;
+    GW_TRY(gw_setup_shared(s, true, &w->step, dg));
+    if (!w->validates) return GW_OK;
+    gw_status st = gw_setup_shared(s, false, &w->valid, dg);
+    if (st != GW_OK) gw_graph_release(&w->step);
+    return st;
+}
+
+void gw_report_shared_release(gw_report_shared *w) {
+    gw_graph_release(&w->step);
+    if (w->validates) gw_graph_release(&w->valid);
+}
+
+gw_status gw_report_rank_ledger(const gw_setup *s, const gw_report_shared *w, int64_t data_bytes,
+                                const gw_ledger *first, gw_ledger *l, gw_graph *out,
+                                gw_compile_report *report, gw_diags *dg) {
     gw_graph step, valid;
-    bool validates = s->rf->data.valid != NULL;
-    GW_TRY(gw_setup_program(s, true, NULL, &step, report, dg));
+    bool validates = w->validates;
+    GW_TRY(gw_setup_rank(s, true, &w->step, NULL, &step, report, dg));
     if (validates) {
-        gw_status st = gw_setup_program(s, false, NULL, &valid, NULL, dg);
+        gw_status st = gw_setup_rank(s, false, &w->valid, NULL, &valid, NULL, dg);
         if (st != GW_OK) {
             gw_graph_release(&step);
             return st;
@@ -51,12 +65,12 @@ gw_status gw_report_rank_ledger(const gw_setup *s, int64_t data_bytes, const gw_
 }
 
 /* The ledger of another rank of the pipeline, by compiling what it compiles. */
-static gw_status other_ledger(const gw_session *s, int rank, const gw_ledger *first, gw_ledger *l,
-                              gw_diags *dg) {
+static gw_status other_ledger(const gw_session *s, const gw_report_shared *w, int rank,
+                              const gw_ledger *first, gw_ledger *l, gw_diags *dg) {
     gw_setup one = s->setup;
     gw_compile_report report = {0};
     one.stage_rank = rank;
-    return gw_report_rank_ledger(&one, first->fixed.data_bytes, first, l, NULL, &report, dg);
+    return gw_report_rank_ledger(&one, w, first->fixed.data_bytes, first, l, NULL, &report, dg);
 }
 
 static gw_status write_json(const gw_ledger *l, const char *path, gw_diags *dg) {
@@ -70,9 +84,12 @@ static gw_status write_json(const gw_ledger *l, const char *path, gw_diags *dg) 
 static gw_status write_pipeline(const gw_session *s, gw_ledger *ranks, const char *path,
                                 gw_diags *dg) {
     int n = s->setup.schedule->ranks, done = 1;
-    gw_status st = GW_OK;
+    gw_report_shared w;
+    gw_status st = gw_report_shared_init(&w, &s->setup, dg);
+    if (st != GW_OK) return st;
     for (; st == GW_OK && done < n; done += st == GW_OK)
-        st = other_ledger(s, done, &ranks[0], &ranks[done], dg);
+        st = other_ledger(s, &w, done, &ranks[0], &ranks[done], dg);
+    gw_report_shared_release(&w);
     if (st == GW_OK) {
         gw_pipeplan p;
         gw_pipeplan_init(&p,

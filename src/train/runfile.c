@@ -279,21 +279,30 @@ static void read_override(gw_runfile *rf, const char *set, gw_diags *dg) {
 
 // ------------------------------------------------------------------ the whole
 
+/* The table's default column, read as one document: a parser for each would cost more than all of
+ * what people write. */
 static void set_defaults(gw_runfile *rf) {
     gw_diags dg;
+    gw_str text = {0};
+    gw_yaml_node *all = NULL;
     gw_diags_init(&dg);
+    for (int i = 0; i < gw_rf_nkeys; i++)
+        if (*gw_rf_keys[i].fallback && !gw_rf_is_derived(&gw_rf_keys[i]))
+            gw_str_printf(&text, "%s: %s\n", gw_rf_keys[i].path, gw_rf_keys[i].fallback);
+    gw_status s = gw_yaml_parse(&rf->arena, "the table of keys", gw_str_c(&text), (int64_t)text.len,
+                                true, &all, &dg);
+    const gw_yaml_child *c = s == GW_OK && all ? all->first : NULL;
     for (int i = 0; i < gw_rf_nkeys; i++) {
         const gw_rf_key *k = &gw_rf_keys[i];
         if (!*k->fallback || gw_rf_is_derived(k)) continue;
-        gw_yaml_node *n = NULL;
-        gw_status s = gw_yaml_parse(&rf->arena, k->path, k->fallback, (int64_t)strlen(k->fallback),
-                                    true, &n, &dg);
-        bool ok = s == GW_OK && n &&
-                  ((n->kind == GW_YAML_LIST || n->kind == GW_YAML_MAP) && n->count == 0
-                       ? true
-                       : gw_rf_store_value(rf, k, n, (gw_where){k->path, 0, 0}, &dg));
+        const gw_yaml_node *n = c && gw_str_eq(c->key, k->path) ? c->value : NULL;
+        bool ok = n && ((n->kind == GW_YAML_LIST || n->kind == GW_YAML_MAP) && n->count == 0
+                            ? true
+                            : gw_rf_store_value(rf, k, n, (gw_where){k->path, 0, 0}, &dg));
         if (!ok) gw_panic("default of %s: %s", k->path, gw_diags_first_error(&dg));
+        c = c->next;
     }
+    gw_str_release(&text);
     gw_diags_release(&dg);
 }
 

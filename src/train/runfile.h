@@ -293,6 +293,7 @@ typedef struct gw_rf_recompute_section {
 } gw_rf_recompute_section;
 
 typedef enum gw_rf_busy { GW_RF_BUSY_WAIT, GW_RF_BUSY_SKIP } gw_rf_busy;
+typedef enum gw_rf_replicas { GW_RF_TRUST, GW_RF_CHECK, GW_RF_CHECK_ALL } gw_rf_replicas;
 
 typedef struct gw_rf_checkpoint {
     int64_t every;      /* steps; 0 = only at the end */
@@ -303,6 +304,7 @@ typedef struct gw_rf_checkpoint {
     int64_t buffer;     /* bytes of a rank; 0 = all that it writes */
     int64_t write_rate; /* bytes/s of a rank; 0 = no limit */
     bool references, probe;
+    gw_rf_replicas replicas;
     const char *dir; /* or NULL: the run directory */
 } gw_rf_checkpoint;
 

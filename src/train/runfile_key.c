@@ -22,6 +22,8 @@ static const gw_rf_name gw_rf_family_names[] = {
     {"resnet152", GW_RF_RESNET152}, {NULL, 0}};
 static const gw_rf_name gw_rf_busy_names[] = {
     {"wait", GW_RF_BUSY_WAIT}, {"skip", GW_RF_BUSY_SKIP}, {0}};
+static const gw_rf_name gw_rf_replicas_names[] = {
+    {"check", GW_RF_CHECK}, {"all", GW_RF_CHECK_ALL}, {"trust", GW_RF_TRUST}, {0}};
 static const gw_rf_name gw_rf_batchnorm_names[] = {
     {"local", GW_RF_BATCHNORM_LOCAL}, {"sync", GW_RF_BATCHNORM_SYNC}, {NULL, 0}};
 static const gw_rf_name gw_rf_rope_names[] = {{"none", GW_RF_ROPE_NONE},

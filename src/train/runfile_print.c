@@ -6,6 +6,7 @@
 // effect (it would be refused) only as a comment that says what it hangs on.
 #include <string.h> /* strlen, strchr */
 
+#include "file/json.h"         /* gw_json_text_n */
 #include "train/runfile_key.h" /* gw_rf_keys */
 
 enum { VALUE_COLUMN = 34 };
@@ -157,7 +158,13 @@ static void json_group(const json_writer *w, const char *group, int indent) {
 }
 
 void gw_runfile_json(const gw_runfile *rf, gw_str *out) {
-    const json_writer w = {rf, out};
+    gw_str text = {0};
+    const json_writer w = {rf, &text};
     json_group(&w, "", 0);
-    gw_str_add_char(out, '\n');
+    gw_str_add_char(&text, '\n');
+    /* A path is bytes, JSON is UTF-8. */
+    json_t *clean = gw_json_text_n(gw_str_c(&text), text.len);
+    gw_str_add(out, clean ? json_string_value(clean) : gw_str_c(&text));
+    json_decref(clean);
+    gw_str_release(&text);
 }

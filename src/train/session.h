@@ -77,10 +77,11 @@ typedef struct gw_session {
     char save_dir[4096];  /* where it goes: what gw_session_checkpoints says of the run */
     int64_t commits;      /* the newest commit it knows of, by number, and one; 0: not looked for */
     bool fresh;           /* where no checkpoint is whole the run begins anew; once resumed: it
-                             did, beside others that stay */
+                             did, beside others that its first save writes down to stay */
     /* Digests (session_probe.c): of the checkpoint it began from, and what makes new ones. */
     gw_ckpt_probe resumed_probe;
-    bool spread_statistics; /* running statistics are not those that were saved */
+    bool spread_statistics;          /* running statistics are not those that were saved */
+    gw_ckpt_conversion *conversions; /* [ntensors] of the latest load; NULL before the first */
     const char *resumed_path;
     struct gw_session_probe *probe; /* NULL: none is asked for, or there is no room for it */
     double probe_s;                 /* that the latest took */
@@ -218,11 +219,34 @@ int64_t gw_session_arena_bytes(const gw_session *s);
  * there is none at all. */
 GW_WARN_UNUSED gw_status gw_session_resume(gw_session *s, const char *run_dir, bool *found,
                                            gw_diags *dg);
+/* Back to a checkpoint (the newest whole one of run_dir, or the one that run_dir names), in a
+ * session that is open for training: from here on it is as one that was opened on it. What of a
+ * step or of a save was under way is waited for, and the results of that step are lost. Judged as
+ * at the opening; costs what reading costs. GW_ERR_CONFIG: it does not fit, and nothing was
+ * changed; any other error: the state is undefined, close the session. All ranks call it.
+ * (session_reload.c) */
+GW_WARN_UNUSED gw_status gw_session_reload(gw_session *s, const char *run_dir, gw_diags *dg);
+/* ---- a checkpoint's content (session_load.c) ---- */
+/* Fills s->tensors from m, whatever wrote it and whatever floats it has; s->conversions says what
+ * was of another one. GW_ERR_FORMAT: its bytes are not whole. */
+GW_WARN_UNUSED gw_status gw_session_load_tensors(gw_session *s, const gw_ckpt_manifest *m,
+                                                 gw_diags *dg);
+/* GW_ERR_NUMERIC when an element has no number in the float that this run keeps it in. `path`: the
+ * checkpoint's, to be named. Of this rank's elements. */
+GW_WARN_UNUSED gw_status gw_session_judge_conversion(const gw_session *s, const char *path,
+                                                     gw_diags *dg);
+/* One line of what was converted, if anything was. All ranks call it. */
+GW_WARN_UNUSED gw_status gw_session_tell_conversion(const gw_session *s, const gw_ckpt_manifest *m,
+                                                    gw_diags *dg);
+/* The scaler as the checkpoint has it where both runs scale, else as it begins. */
+void gw_session_take_scale(gw_session *s, const gw_ckpt_meta *m);
 /* ---- digests of the state (session_probe.c) ---- */
 /* Makes what takes them, in the training temporaries, and compares those of the checkpoint that the
  * run began from: GW_ERR_FORMAT, what differs being named, when the state is not the one that was
  * saved. All ranks call each of these. */
 GW_WARN_UNUSED gw_status gw_session_probe_open(gw_session *s, gw_diags *dg);
+/* Compares them again, after another checkpoint was loaded. Nothing without a probe. */
+GW_WARN_UNUSED gw_status gw_session_probe_check(gw_session *s, gw_diags *dg);
 /* Of the state as it is; p->taken false where the run file asks for none. */
 GW_WARN_UNUSED gw_status gw_session_probe_take(gw_session *s, gw_ckpt_probe *p, gw_diags *dg);
 void gw_session_probe_close(gw_session *s);
@@ -257,12 +281,15 @@ typedef struct gw_run_hold {
     int n, lock[GW_RUN_PLACES];
     char *dir[GW_RUN_PLACES];
     int64_t beat_ns[GW_RUN_PLACES];
+    struct gw_owner *owner; /* of an object store (train/owner.h), which renews itself */
 } gw_run_hold;
 /* run_dir is held by the caller. Takes what of `place` is there; called again, what has come since.
- * Errors as of gw_run_lock, with nothing more held than before. A store cannot be held. */
+ * Errors as of gw_run_lock, with nothing more held than before. */
 GW_WARN_UNUSED gw_status gw_run_hold_checkpoints(gw_run_hold *h, const char *run_dir,
                                                  const char *place, gw_diags *dg);
 void gw_run_hold_beat(gw_run_hold *h);
+/* GW_ERR_IO "checkpoint-taken" once another has taken over what was held. Cheap. */
+GW_WARN_UNUSED gw_status gw_run_hold_check(const gw_run_hold *h, gw_diags *dg);
 void gw_run_release(gw_run_hold *h);
 /* Where checkpoints of a run are, as RUN_DIR of ckpt/checkpoint.h: checkpoint.dir, or run_dir. */
 const char *gw_session_checkpoints(const gw_runfile *rf, const char *run_dir);

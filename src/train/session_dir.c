@@ -14,7 +14,8 @@
 //
 // Where checkpoints go elsewhere (checkpoint.dir, or a link named `checkpoints`), that place is
 // held in the same way: two runs with directories of their own would remove each other's commits
-// there. A lock is the file's, not the name's, so one that two names lead to is taken once.
+// there. A lock is the file's, not the name's, so one that two names lead to is taken once. An
+// object store has an owner instead (owner.c).
 //
 // A run that began from a public model needs that model's configuration and tokenizer whenever it
 // is generated from, exported or continued. Both are small, and copied at the start:
@@ -45,6 +46,7 @@
 #include "base/panic.h"    /* GW_ASSERT */
 #include "base/str.h"      /* gw_str_eq */
 #include "file/store.h"    /* gw_store_is_url */
+#include "train/owner.h"   /* gw_owner_take */
 #include "train/session.h" /* this module's contract */
 
 /* ---- the lock ---- */
@@ -204,7 +206,9 @@ gw_status gw_run_hold_checkpoints(gw_run_hold *h, const char *run_dir, const cha
     struct stat st;
     gw_arena mem = {0};
     gw_run_hold before = *h;
-    if (gw_store_is_url(place)) return GW_OK;
+    if (gw_str_starts(place, "s3://"))
+        return h->owner ? GW_OK : gw_owner_take(&h->owner, place, NULL, dg);
+    if (gw_store_is_url(place)) return GW_OK; /* where nothing can be written */
     const char *folder = gw_path_join(&mem, place, "checkpoints");
     gw_status s = hold_one(h, run_dir, place, dg);
     if (s == GW_OK && lstat(folder, &st) == 0 && S_ISLNK(st.st_mode))
@@ -221,7 +225,12 @@ void gw_run_hold_beat(gw_run_hold *h) {
     for (int i = 0; i < h->n; i++) gw_run_beat(h->lock[i], &h->beat_ns[i]);
 }
 
+gw_status gw_run_hold_check(const gw_run_hold *h, gw_diags *dg) {
+    return gw_owner_check(h->owner, dg);
+}
+
 void gw_run_release(gw_run_hold *h) {
+    gw_owner_release(h->owner);
     for (int i = 0; i < h->n; i++) {
         gw_run_unlock(h->dir[i], h->lock[i]);
         gw_mem_free(h->dir[i]);

@@ -2,12 +2,14 @@
 // Continuing a run: which checkpoint, and whether the run file still means the same run.
 //
 // A checkpoint holds the run file as it was resolved. Each key that changed since falls into one of
-// four kinds. Some make another function of the same bytes (dimensions, dtypes, seed, sequence
-// length): refused, each named with its old and new value. Some act from here on (learning rate,
+// five kinds. Some make another function of the same bytes (dimensions, seed, sequence length):
+// refused, each named with its old and new value. Some act from here on (learning rate,
 // number of steps): taken, and said. The global batch is of the first kind where it only follows
 // from what else is given, and of the second where it is set anew. Some leave the function as it is
 // but not the order of its sums (threads, micro-batch for the same global batch): taken, and
-// announced as "not bitwise". The rest concerns only what is written or how memory is used.
+// announced as "not bitwise". Some say in what numbers it is computed (precision): taken, and
+// said, with what was converted (session_load.c). The rest concerns only what is written or how
+// memory is used.
 //
 // The model is compared by what it is, not by how the run file names it, so that a preset may
 // become dimensions and a directory may move. Data and tokenizer are compared by their hashes.
@@ -32,7 +34,7 @@
 #include "train/ranks.h"   /* gw_ranks_me */
 #include "train/session.h" /* this module's contract */
 
-typedef enum change { ANOTHER_RUN, FROM_HERE_ON, OTHER_BITS } change;
+typedef enum change { ANOTHER_RUN, FROM_HERE_ON, OTHER_BITS, OTHER_NUMBERS } change;
 
 static const struct {
     const char *key;
@@ -52,12 +54,12 @@ static const struct {
     {"train.seq_len", ANOTHER_RUN},
     {"train.seed", ANOTHER_RUN},
     {"optimizer.name", ANOTHER_RUN},
-    {"precision.compute", ANOTHER_RUN},
-    {"precision.products", ANOTHER_RUN},
-    {"precision.gradients", ANOTHER_RUN},
-    {"precision.master", ANOTHER_RUN},
-    {"precision.moments", ANOTHER_RUN},
-    {"precision.stochastic_rounding", ANOTHER_RUN},
+    {"precision.compute", OTHER_NUMBERS},
+    {"precision.products", OTHER_NUMBERS},
+    {"precision.gradients", OTHER_NUMBERS},
+    {"precision.master", OTHER_NUMBERS},
+    {"precision.moments", OTHER_NUMBERS},
+    {"precision.stochastic_rounding", OTHER_NUMBERS},
     {"train.steps", FROM_HERE_ON},
     {"optimizer.lr", FROM_HERE_ON},
     {"optimizer.betas", FROM_HERE_ON},
@@ -200,19 +202,25 @@ static bool same_balance(const json_t *was, const json_t *is, gw_arena *a) {
 /* Weights that are only read (to generate, to export) do not make a run go on. */
 static bool trains(const gw_session *s) { return *s->data_hash != 0; }
 
-/* Says what changed in a run that goes on. */
+/* Says what changed in a run that goes on. What has no meaning on one side follows from another key
+ * of the same kind. */
 static void tell_changes(const gw_session *s, const json_t *was, const json_t *is, gw_arena *a) {
-    bool same_bits = true;
+    bool same_bits = true, same_numbers = true;
     for (size_t i = 0; i < GW_COUNT(rules); i++) {
         const char *key = rules[i].key;
         const char *old = value_text(was, key, a), *new = value_text(is, key, a);
-        if (kind_of(s, i) == ANOTHER_RUN || strcmp(old, new) == 0) continue;
-        bool later = kind_of(s, i) == FROM_HERE_ON;
-        gw_log_info("%s: %s -> %s%s", key, old, new, later ? ", from here on" : "");
-        same_bits = same_bits && later;
+        change kind = kind_of(s, i);
+        if (kind == ANOTHER_RUN || strcmp(old, new) == 0) continue;
+        if (kind == OTHER_NUMBERS && (strcmp(old, not_set) == 0 || strcmp(new, not_set) == 0))
+            continue;
+        gw_log_info("%s: %s -> %s%s", key, old, new, kind != OTHER_BITS ? ", from here on" : "");
+        same_bits = same_bits && kind != OTHER_BITS;
+        same_numbers = same_numbers && kind != OTHER_NUMBERS;
     }
-    if (!same_bits && same_norms(was, is, a) && same_balance(was, is, a))
+    if (!same_bits && same_norms(was, is, a) && same_balance(was, is, a) && same_numbers)
         gw_log_warn("the run goes on, but not bitwise: sums are taken in another order");
+    if (!same_numbers && gw_ranks_me(s->comm) == 0)
+        gw_log_warn("the run goes on, but not bitwise: it computes in other numbers");
 }
 
 /* `taken`: it fits, and what changed is told. */
@@ -442,6 +450,7 @@ static gw_status check_fits(const gw_session *s, const gw_ckpt_manifest *m, gw_d
 static void tell_fit(const gw_session *s, const gw_ckpt_manifest *m) {
     bool fits = true;
     gw_diags quiet; /* it was read before */
+    if (gw_log_get_level() == GW_LOG_QUIET) return;
     gw_diags_init(&quiet);
     if (m->meta.batch > 0 && trains(s)) (void)!check_config(s, m, true, &fits, &quiet);
     gw_diags_release(&quiet);
@@ -456,9 +465,7 @@ static void take_counters(gw_session *s, const gw_ckpt_meta *m) {
     s->batch = m->batch;
     s->next_sample = m->next_sample;
     s->tokens = m->tokens;
-    if (s->scaler.active && s->scaler.dynamic) s->scaler.scale = m->loss_scale;
-    s->scaler.good_steps = m->good_steps;
-    s->scaler.bad_steps = m->bad_steps;
+    gw_session_take_scale(s, m);
     s->resumed_probe = m->probe;
     s->resumed_probe.bits = gw_arena_strdup(&s->mem, m->probe.bits);
     s->resumed_probe.taken = m->probe.taken && !s->spread_statistics;
@@ -481,66 +488,7 @@ static gw_status refuse_version(const gw_ckpt_found *f, const gw_diags *faults, 
     return GW_ERR_UNSUPPORTED;
 }
 
-/* ---- tensors ---- */
-
-static const gw_ckpt_entry_tensor *find_entry(const gw_ckpt_manifest *m, const char *name) {
-    for (int i = 0; i < m->ntensors; i++)
-        if (strcmp(m->tensors[i].name, name) == 0) return &m->tensors[i];
-    return NULL;
-}
-
-static int64_t columns_of(int ndim, const int64_t *dims) { return ndim ? dims[ndim - 1] : 1; }
-
-/* A statistic [group c], of one rank [c], that another number of ranks kept: its first row, for all
- * of ours. */
-static bool take_first_row(gw_ckpt_tensor *t, const gw_ckpt_entry_tensor *e, gw_arena *mem) {
-    bool statistic = gw_str_ends(t->name, ".running_mean") || gw_str_ends(t->name, ".running_var");
-    if (!statistic || !e || e->ndim < 1 || e->ndim > 2 || t->ndim < 1 || t->ndim > 2) return false;
-    int64_t columns = columns_of(t->ndim, t->dims);
-    if (columns != columns_of(e->ndim, e->dims) || (e->ndim == t->ndim && e->dims[0] == t->dims[0]))
-        return false;
-    t->ndim = e->ndim;
-    memcpy(t->dims, e->dims, sizeof t->dims);
-    t->type = NULL;
-    t->box = (gw_box){.ndim = e->ndim, .size = {1, 1}};
-    t->box.size[e->ndim - 1] = columns;
-    t->data = gw_arena_alloc(mem, columns * gw_dtype_bits(t->dtype) / 8);
-    return true;
-}
-
-static int64_t rows_of(const gw_ckpt_tensor *t) {
-    if (t->ndim < 2) return 1;
-    if (!t->type) return t->dims[0];
-    return gw_type_local_elems(t->type, t->mesh, t->rank) / t->dims[1];
-}
-
-static gw_status load_tensors(gw_session *s, const gw_ckpt_manifest *m, gw_diags *dg) {
-    gw_arena mem = {0};
-    int n = s->ntensors, taken = 0;
-    gw_ckpt_tensor *t = gw_arena_dup(&mem, s->tensors, n * (int64_t)sizeof *t);
-    bool *first = gw_arena_new(&mem, bool, n + 1);
-    for (int i = 0; i < n; i++) {
-        first[i] = take_first_row(&t[i], find_entry(m, t[i].name), &mem);
-        taken += first[i];
-    }
-    gw_ckpt_loaded read;
-    gw_status st = gw_checkpoint_load(m, t, n, &read, dg);
-    gw_log_debug("read %" PRId64 " bytes of %d files for %" PRId64 " bytes of tensors",
-                 read.bytes_read, read.files, read.bytes_taken);
-    for (int i = 0; st == GW_OK && i < n; i++) {
-        int64_t row = columns_of(t[i].ndim, t[i].dims) * gw_dtype_bits(t[i].dtype) / 8;
-        const gw_ckpt_tensor *to = &s->tensors[i];
-        int64_t rows = first[i] ? rows_of(to) : 0;
-        for (int64_t k = 0; k < rows; k++)
-            memcpy((char *)to->data + k * row, t[i].data, (size_t)row);
-    }
-    s->spread_statistics = taken > 0;
-    if (st == GW_OK && taken > 0)
-        gw_log_warn("each rank kept running statistics of its own, and there were more or fewer of "
-                    "them: all begin from those of rank 0");
-    gw_arena_release(&mem);
-    return st;
-}
+/* ---- candidates ---- */
 
 /* One candidate. A fault of its bytes leaves *taken false and is told in *fault (NULL: it was said
  * already). */
@@ -553,7 +501,8 @@ static gw_status try_one(gw_session *s, const gw_ckpt_found *f, bool *taken, con
     gw_status st = GW_OK;
     gw_status read = gw_checkpoint_read(f->path, &mem, &m, &faults);
     if (read == GW_OK) st = check_fits(s, m, dg);
-    if (read == GW_OK && st == GW_OK) read = load_tensors(s, m, &faults);
+    if (read == GW_OK && st == GW_OK) read = gw_session_load_tensors(s, m, &faults);
+    if (read == GW_OK && st == GW_OK) st = gw_session_judge_conversion(s, f->path, dg);
     int64_t unread = read != GW_OK;
     *fault = NULL;
     st = gw_exec_agree(s->comm, st, &unread, "reading a checkpoint", dg);
@@ -563,6 +512,7 @@ static gw_status try_one(gw_session *s, const gw_ckpt_found *f, bool *taken, con
                     f->path);
     } else if (st == GW_OK && read == GW_OK) {
         tell_fit(s, m);
+        st = gw_session_tell_conversion(s, m, dg);
         take_counters(s, &m->meta);
         s->resumed_path = gw_arena_strdup(&s->mem, f->path);
         *taken = true;
@@ -578,7 +528,7 @@ static gw_status try_one(gw_session *s, const gw_ckpt_found *f, bool *taken, con
 
 /* Is one that was not taken still there? If so it is passed over, and that is said. */
 static gw_status pass_over(const gw_place *p, const gw_ckpt_found *f, const char *fault,
-                           bool *there, gw_arena *mem, gw_diags *dg) {
+                           bool *there, gw_str *told, gw_arena *mem, gw_diags *dg) {
     gw_place_entry e = {0};
     bool torn = f->state == GW_CKPT_TORN;
     const char *path = torn ? f->path : gw_path_join(mem, f->path, "manifest.json");
@@ -590,15 +540,19 @@ static gw_status pass_over(const gw_place *p, const gw_ckpt_found *f, const char
         gw_log_warn("%s has no manifest: its save goes on or did not finish; passed over", f->path);
     else if (fault)
         gw_log_warn("%s; looking for an earlier checkpoint", fault);
+    if (torn || fault)
+        gw_str_printf(told, "%s%s%s", told->len ? "\n" : "", torn ? f->path : fault,
+                      torn ? " has no manifest" : "");
     return GW_OK;
 }
 
 /* Tries the listed ones. *gone: the folder of one was removed meanwhile. */
 static gw_status try_list(gw_session *s, const gw_place *p, const gw_ckpt_list *list, bool *found,
-                          bool *gone, int *damaged, gw_arena *mem, gw_diags *dg) {
+                          bool *gone, int *damaged, gw_str *told, gw_arena *mem, gw_diags *dg) {
     gw_status st = GW_OK;
     *gone = false;
     *damaged = 0;
+    gw_str_clear(told);
     for (int i = 0; st == GW_OK && !*found && !*gone && i < list->n; i++) {
         const gw_ckpt_found *f = &list->items[i];
         const char *fault = NULL;
@@ -606,7 +560,7 @@ static gw_status try_list(gw_session *s, const gw_place *p, const gw_ckpt_list *
         if (f->state == GW_CKPT_HELD) continue;
         if (!torn) st = try_one(s, f, found, &fault, mem, dg);
         if (st != GW_OK || *found) break;
-        st = pass_over(p, f, fault, &there, mem, dg);
+        st = pass_over(p, f, fault, &there, told, mem, dg);
         int64_t missed = !there;
         st = gw_exec_agree(s->comm, st, &missed, "reading a checkpoint", dg);
         *gone = missed != 0;
@@ -648,7 +602,7 @@ static bool holds_any(const gw_ckpt_list *list) {
 
 /* No checkpoint was taken. */
 static gw_status begin_anew(gw_session *s, const char *dir, const gw_ckpt_list *list, int damaged,
-                            bool gone, gw_diags *dg) {
+                            bool gone, const gw_str *told, gw_diags *dg) {
     bool any = damaged > 0 || gone;
     s->fresh = s->fresh && (any || holds_any(list));
     if (s->fresh) {
@@ -660,9 +614,10 @@ static gw_status begin_anew(gw_session *s, const char *dir, const gw_ckpt_list *
     if (!any) return GW_OK;
     gw_status st = GW_FAIL(dg, GW_ERR_FORMAT, "checkpoint-none",
                            "'%s' has no checkpoint that is whole (%d damaged)", dir, damaged);
+    if (told->len > 0) gw_diag_detail(dg, dg ? dg->last : NULL, "%s", told->data);
     gw_diag_hint(dg, dg ? dg->last : NULL,
-                 "the warnings above say what is wrong with each; restore one from a copy, or "
-                 "begin anew with --fresh");
+                 "restore one from a copy, or begin anew with --fresh, which leaves them as they "
+                 "are");
     return st;
 }
 
@@ -693,6 +648,7 @@ gw_status gw_session_resume(gw_session *s, const char *run_dir, bool *found, gw_
     gw_arena mem = {0};
     gw_ckpt_list list = {0};
     gw_place place = {0};
+    gw_str told = {0};
     *found = false;
     int damaged = 0;
     bool gone = true;
@@ -701,14 +657,15 @@ gw_status gw_session_resume(gw_session *s, const char *run_dir, bool *found, gw_
     gw_status st = gw_place_open(&place, gw_checkpoint_home(run_dir, &mem), dg);
     st = gw_exec_agree(s->comm, st, NULL, "looking for checkpoints", dg);
     for (int round = 0; round < ROUNDS && st == GW_OK && gone; round++) {
-        st = gw_checkpoint_list(run_dir, &mem, &list, dg);
+        if (gw_ranks_me(s->comm) == 0) st = gw_checkpoint_list(run_dir, &mem, &list, dg);
         if (st == GW_OK && only >= 0) keep_only(&list, only);
         st = gw_exec_agree(s->comm, st, NULL, "listing checkpoints", dg);
         if (st == GW_OK) st = share_list(s, run_dir, &list, &mem, dg);
-        if (st == GW_OK) st = try_list(s, &place, &list, found, &gone, &damaged, &mem, dg);
+        if (st == GW_OK) st = try_list(s, &place, &list, found, &gone, &damaged, &told, &mem, dg);
     }
     if (st == GW_OK && *found) s->fresh = false;
-    if (st == GW_OK && !*found) st = begin_anew(s, run_dir, &list, damaged, gone, dg);
+    if (st == GW_OK && !*found) st = begin_anew(s, run_dir, &list, damaged, gone, &told, dg);
+    gw_str_release(&told);
     gw_place_close(&place);
     gw_arena_release(&mem);
     return st;

@@ -7,7 +7,9 @@
 // with checkpoint.async false) copies nothing: the writer reads the tensors where they lie.
 //
 // After a commit old ones go. A run that began anew beside commits that it could not read removes
-// none: what they are is for whoever asked for it to judge.
+// none of those: what they are is for whoever asked for it to judge. Before its first save it
+// writes down what stands there (ckpt/kept.c), so that nothing that comes later removes them
+// either.
 //
 // What the ranks keep from one save to the next, the buffer and the hashes of the newest commit,
 // lives as long as the session.
@@ -51,10 +53,11 @@ static gw_status commit(gw_session *s, gw_diags *dg) {
     gw_log_debug("saved the checkpoint of step %" PRId64
                  ": it held up the run for %.3f s (and %.3f s "
                  "for its probe), was written in %.3f s (%.3f s of a processor) and committed in "
-                 "%.3f s; %" PRId64 " bytes are written, %" PRId64 " are those of older ones",
+                 "%.3f s; %" PRId64 " bytes are written, %" PRId64
+                 " are those of older ones, %" PRId64 " of others were compared in %.3f s",
                  step, stats.begin_s, s->probe_s, stats.write_s, stats.cpu_s, stats.commit_s,
-                 stats.bytes, stats.referred_bytes);
-    if (gw_ranks_me(s->comm) != 0 || s->fresh) return GW_OK;
+                 stats.bytes, stats.referred_bytes, stats.compared_bytes, stats.compare_s);
+    if (gw_ranks_me(s->comm) != 0) return GW_OK;
     return gw_checkpoint_prune(s->save_dir, s->rf->checkpoint.keep_last,
                                s->rf->checkpoint.keep_every, -1, dg);
 }
@@ -73,6 +76,24 @@ gw_status gw_session_save_poll(gw_session *s, bool wait, gw_diags *dg) {
     return st;
 }
 
+static gw_ckpt_replicas replicas_of(const gw_rf_checkpoint *c) {
+    switch (c->replicas) {
+    case GW_RF_TRUST: return GW_CKPT_REPLICAS_TRUST;
+    case GW_RF_CHECK: return GW_CKPT_REPLICAS_CHECK;
+    case GW_RF_CHECK_ALL: return GW_CKPT_REPLICAS_ALL;
+    }
+    return GW_CKPT_REPLICAS_TRUST;
+}
+
+/* Of a run that began anew: before its first save. */
+static gw_status keep_older(gw_session *s, gw_diags *dg) {
+    if (!s->fresh) return GW_OK;
+    gw_status st = gw_ranks_me(s->comm) == 0 ? gw_checkpoint_keep_all(s->save_dir, dg) : GW_OK;
+    GW_TRY(gw_exec_agree(s->comm, st, NULL, "writing down which checkpoints stay", dg));
+    s->fresh = false;
+    return GW_OK;
+}
+
 static gw_status begin(gw_session *s, const char *run_dir, bool waits, gw_diags *dg) {
     gw_arena mem = {0};
     gw_str config = {0};
@@ -87,13 +108,15 @@ static gw_status begin(gw_session *s, const char *run_dir, bool waits, gw_diags 
                          .keep = s->keep,
                          .direct = waits,
                          .references = c->references,
+                         .replicas = replicas_of(c),
                          .buffer_bytes = c->buffer,
                          .bytes_per_s = waits ? 0 : c->write_rate};
     if (s->setup.tokenizer) gw_hash128_hex(tokenizer, gw_tokenizer_hash(s->setup.tokenizer));
     gw_runfile_yaml(s->rf, false, &config);
     take_meta(s, tokenizer, gw_str_c(&config), &mem, &m);
     if (s->comm) gw_comm_busy(s->comm, "saving a checkpoint", SAVING_LIMIT_S);
-    gw_status st = gw_session_probe_take(s, &m.probe, dg);
+    gw_status st = keep_older(s, dg);
+    if (st == GW_OK) st = gw_session_probe_take(s, &m.probe, dg);
     if (st == GW_OK) st = gw_checkpoint_begin(&s->saving, &o, &m, s->tensors, s->ntensors, dg);
     if (s->comm && st == GW_OK) gw_comm_busy(s->comm, NULL, 0);
     gw_str_release(&config);

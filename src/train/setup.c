@@ -536,14 +536,20 @@ static gw_status read_held(const gw_setup *s, gw_comm *comm, gw_stage_held *held
                            gw_compile_report *report, gw_diags *dg) {
     enum { STEP = 48 }; /* numbers that travel together */
     gw_setup one = *s;
-    for (int r = 0; r < s->schedule->ranks; r++) {
+    gw_graph whole;
+    GW_TRY(gw_setup_shared(s, true, &whole, dg));
+    gw_status st = GW_OK;
+    for (int r = 0; st == GW_OK && r < s->schedule->ranks; r++) {
         gw_graph g;
         if (comm && r != s->stage_rank) continue;
         one.stage_rank = r;
-        GW_TRY(gw_setup_program(&one, true, "schedule", &g, report, dg));
+        st = gw_setup_rank(&one, true, &whole, "schedule", &g, report, dg);
+        if (st != GW_OK) break;
         gw_stage_held_of(&g, held, stages);
         gw_graph_release(&g);
     }
+    gw_graph_release(&whole);
+    GW_TRY(st);
     _Static_assert(sizeof *held == 3 * sizeof(int64_t), "three numbers, one behind the other");
     int64_t *x = (int64_t *)held;
     for (int i = 0; comm && i < 3 * stages; i += STEP)
@@ -633,6 +639,9 @@ void gw_runfile_mesh(const gw_runfile *rf, gw_mesh *m) {
     (void)gw_mesh_add(m, "tp", (int32_t)l->tp);
 }
 
+/* The last pass that makes the same of all ranks of a pipeline. */
+#define SHARED "chunk"
+
 /* The global graph of one micro-batch. */
 static gw_status build(const gw_setup *s, bool train, int64_t seq, gw_graph *g, gw_diags *dg) {
     bool judges = !train && s->model.family == GW_FAMILY_RESNET;
@@ -649,6 +658,17 @@ static gw_status build(const gw_setup *s, bool train, int64_t seq, gw_graph *g, 
     if (products == GW_RF_PRODUCTS_COMPUTE) return GW_OK;
     gw_fp8_opts fp8 = {.pow2 = products == GW_RF_PRODUCTS_FP8_POW2};
     return gw_fp8_rewrite(g, &fp8, NULL, dg);
+}
+
+gw_status gw_setup_shared(const gw_setup *s, bool train, gw_graph *whole, gw_diags *dg) {
+    return gw_setup_program(s, train, SHARED, whole, NULL, dg);
+}
+
+gw_status gw_setup_rank(const gw_setup *s, bool train, const gw_graph *whole, const char *last,
+                        gw_graph *g, gw_compile_report *report, gw_diags *dg) {
+    gw_compile_opts o = train ? s->train : s->forward;
+    o.layout.stage_rank = s->stage_rank;
+    return gw_compile_after(SHARED, whole, g, &o, last, report, dg);
 }
 
 gw_status gw_setup_program(const gw_setup *s, bool train, const char *last, gw_graph *g,

@@ -60,6 +60,14 @@ gw_sched_costs gw_setup_costs(const gw_stage_report *stages, int n, double flops
  * instead. */
 GW_WARN_UNUSED gw_status gw_setup_program(const gw_setup *s, bool train, const char *last,
                                           gw_graph *g, gw_compile_report *report, gw_diags *dg);
+/* gw_setup_program in two parts, for whoever makes the programs of many ranks of a pipeline: what
+ * is the same for all of them, once, and from it the program of s->stage_rank up to pass `last`,
+ * one behind chunk (NULL = all). `whole` stays as it is; the caller releases both. */
+GW_WARN_UNUSED gw_status gw_setup_shared(const gw_setup *s, bool train, gw_graph *whole,
+                                         gw_diags *dg);
+GW_WARN_UNUSED gw_status gw_setup_rank(const gw_setup *s, bool train, const gw_graph *whole,
+                                       const char *last, gw_graph *g, gw_compile_report *report,
+                                       gw_diags *dg);
 /* The same training step for one rank alone: no mesh, nothing sharded, nothing padded. */
 GW_WARN_UNUSED gw_status gw_setup_reference(const gw_setup *s, gw_graph *g, gw_diags *dg);
 /* A forward program that yields logits: with a KV cache of `cache` rows (prefill or decode of `seq`

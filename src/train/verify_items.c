@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Comparing one step, tensor by tensor.
 //
-// Only one tensor is whole at a time: the layout's parts of it are gathered on rank 0, which reads
-// the reference's and judges. Parameters are compared by what training did to them: both sides
-// begin from the same bits, so the difference of the weights is that of the updates, and the update
-// is what it is divided by (a factor of two in an update of a thousandth would be invisible in the
-// weight).
+// Only one tensor is whole at a time, or a few that are small: the layout's parts of it are
+// gathered on rank 0, which reads the reference's and judges. Parameters are compared by what
+// training did to them: both sides begin from the same bits, so the difference of the weights is
+// that of the updates, and the update is what it is divided by (a factor of two in an update of a
+// thousandth would be invisible in the weight).
 //
 // A bound of a half or more could be kept by a tensor that is plainly wrong (one of zeros differs
 // by 1): such a tensor is told apart as not judged. It can still be found wrong.
@@ -39,7 +39,7 @@
 #include "train/verify_impl.h" /* this module's contract */
 #include "train/weights.h"     /* gw_floats_from */
 
-enum { KEPT_ELEMS_MOST = 1 << 24 };
+enum { KEPT_ELEMS_MOST = 1 << 24, TOGETHER_ELEMS = 1 << 18 };
 
 /* ---- the list ---- */
 
@@ -133,22 +133,52 @@ gw_status gw_verify_list_items(gw_verifier *r) {
 
 /* ---- the start ---- */
 
-gw_status gw_verify_compare_start(gw_verifier *r) {
-    for (int64_t i = 0; i < r->nitems; i++) {
-        gw_verify_item *it = &r->items[i];
-        if (it->kind != GW_VERIFY_PARAMETER) continue;
-        bool root = gw_verify_is_root(r);
-        if (root) it->initial = gw_arena_new(&r->mem, float, it->elems);
-        GW_TRY(gw_verify_side_read(&r->layout, it->in_layout, r->x, r->dg));
-        if (!root) continue;
-        GW_TRY(gw_verify_side_read(&r->reference, it->in_reference, it->initial, r->dg));
-        double norm = gw_verify_norm(it->initial, it->elems);
-        r->weight_squares += norm * norm;
-        if (memcmp(r->x, it->initial, (size_t)it->elems * sizeof(float)) == 0) continue;
-        if (r->weights_apart++ == 0)
-            snprintf(r->weights_text, sizeof r->weights_text, "%s differs", it->name);
-    }
+static gw_status compare_start(gw_verifier *r, int64_t i, const float *mine) {
+    gw_verify_item *it = &r->items[i];
+    if (!gw_verify_is_root(r)) return GW_OK;
+    it->initial = gw_arena_new(&r->mem, float, it->elems);
+    GW_TRY(gw_verify_side_read(&r->reference, it->in_reference, it->initial, r->dg));
+    double norm = gw_verify_norm(it->initial, it->elems);
+    r->weight_squares += norm * norm;
+    if (memcmp(mine, it->initial, (size_t)it->elems * sizeof(float)) == 0) return GW_OK;
+    if (r->weights_apart++ == 0)
+        snprintf(r->weights_text, sizeof r->weights_text, "%s differs", it->name);
     return GW_OK;
+}
+
+/* Calls `what` for the listed items with what the layout has of each (`mine`; NULL where it is no
+ * tensor, and on other ranks than 0). All ranks call it. */
+typedef gw_status item_fn(gw_verifier *r, int64_t i, const float *mine);
+static gw_status with_layout_s(gw_verifier *r, const int64_t *list, int64_t n, item_fn *what) {
+    gw_status st = GW_OK;
+    for (int64_t at = 0, end; st == GW_OK && at < n; at = end) {
+        gw_arena mem = {0};
+        int64_t elems = r->items[list[at]].elems;
+        for (end = at + 1; end < n && elems + r->items[list[end]].elems <= TOGETHER_ELEMS; end++)
+            elems += r->items[list[end]].elems;
+        const gw_ranks_entry **e = gw_arena_new(&mem, const gw_ranks_entry *, end - at);
+        float **x = gw_arena_new(&mem, float *, end - at),
+              **whole = gw_arena_new(&mem, float *, end - at);
+        int count = 0;
+        for (int64_t k = at; k < end; k++) {
+            const gw_verify_item *it = &r->items[list[k]];
+            if (!it->in_layout) continue;
+            if (gw_verify_is_root(r))
+                whole[count] = x[k - at] = gw_arena_new(&mem, float, it->elems);
+            e[count++] = it->in_layout;
+        }
+        st = gw_verify_side_read_some(&r->layout, e, count, whole, r->dg);
+        for (int64_t k = at; st == GW_OK && k < end; k++) st = what(r, list[k], x[k - at]);
+        gw_arena_release(&mem);
+    }
+    return st;
+}
+
+gw_status gw_verify_compare_start(gw_verifier *r) {
+    int64_t *list = gw_arena_new(&r->mem, int64_t, r->nitems + 1), n = 0;
+    for (int64_t i = 0; i < r->nitems; i++)
+        if (r->items[i].kind == GW_VERIFY_PARAMETER) list[n++] = i;
+    return with_layout_s(r, list, n, compare_start);
 }
 
 /* ---- replicas ---- */
@@ -226,16 +256,21 @@ static double scalar(const gw_verify_side *v, gw_verify_kind k) {
     return v->labels_seen > 0 ? v->loss_sum / (double)v->labels_seen : v->loss_sum;
 }
 
-/* Item `it` of a side, parameters as updates. `out` may be NULL where only others want it. */
+/* Of a parameter, what training did to it. */
+static void take_update(const gw_verify_item *it, float *x) {
+    for (int64_t i = 0; it->kind == GW_VERIFY_PARAMETER && i < it->elems; i++)
+        x[i] -= it->initial[i];
+}
+
+/* Item `it` of a reference, parameters as updates. */
 static gw_status read_item(const gw_verifier *r, const gw_verify_side *v, const gw_verify_item *it,
                            const gw_ranks_entry *x, float *out) {
     if (!it->in_layout) {
-        if (out) out[0] = (float)scalar(v, it->kind);
+        out[0] = (float)scalar(v, it->kind);
         return GW_OK;
     }
     GW_TRY(gw_verify_side_read(v, x, out, r->dg));
-    for (int64_t i = 0; out && it->kind == GW_VERIFY_PARAMETER && i < it->elems; i++)
-        out[i] -= it->initial[i];
+    take_update(it, out);
     return GW_OK;
 }
 
@@ -473,11 +508,15 @@ static void note(gw_verifier *r, int64_t i, double difference, double bound) {
     keep(r, it);
 }
 
-static gw_status compare_item(gw_verifier *r, int64_t i) {
+static gw_status compare_item(gw_verifier *r, int64_t i, const float *mine) {
     gw_verify_item *it = &r->items[i];
-    bool root = gw_verify_is_root(r);
-    GW_TRY(read_item(r, &r->layout, it, it->in_layout, root ? r->x : NULL));
-    if (!root) return GW_OK;
+    if (!gw_verify_is_root(r)) return GW_OK;
+    if (mine) {
+        memcpy(r->x, mine, (size_t)it->elems * sizeof *mine);
+        take_update(it, r->x);
+    } else {
+        r->x[0] = (float)scalar(&r->layout, it->kind);
+    }
     GW_TRY(read_item(r, &r->reference, it, it->in_reference, r->y));
     GW_TRY(drop_noise(r, it, r->x, r->y));
     double floor = r->floor[it->kind] * sqrt((double)it->elems);
@@ -518,9 +557,11 @@ gw_status gw_verify_compare_step(gw_verifier *r) {
     gw_status st = gw_verify_is_root(r) ? prepare(r) : GW_OK;
     GW_TRY(gw_exec_agree(r->comm, st, NULL, "comparing a step", r->dg));
     r->most_wire = r->wire_squares = r->squares = 0;
+    int64_t *list = gw_mem_alloc(sizeof *list * (size_t)(r->nitems + 1)), n = 0;
     for (int gradients = 1; gradients >= 0; gradients--)
         for (int64_t i = 0; i < r->nitems; i++)
-            if ((r->items[i].kind == GW_VERIFY_GRADIENT) == (gradients == 1))
-                GW_TRY(compare_item(r, i));
-    return GW_OK;
+            if ((r->items[i].kind == GW_VERIFY_GRADIENT) == (gradients == 1)) list[n++] = i;
+    st = with_layout_s(r, list, n, compare_item);
+    gw_mem_free(list);
+    return st;
 }

@@ -104,6 +104,11 @@ GW_WARN_UNUSED gw_status gw_verify_side_probe(gw_verify_side *v, gw_diags *dg);
 GW_WARN_UNUSED gw_status gw_verify_side_read(const gw_verify_side *v, const gw_ranks_entry *e,
                                              float *out, gw_diags *dg);
 
+/* The same of n values, in one exchange where they are small; out[i] NULL: not wanted here. */
+GW_WARN_UNUSED gw_status gw_verify_side_read_some(const gw_verify_side *v,
+                                                  const gw_ranks_entry *const *e, int n,
+                                                  float *const *out, gw_diags *dg);
+
 /* All-ones gradients through the layout's own norm: the program's end alone, with gradients as
  * inputs. Gives the norm (without the loss scale), of all ranks' the one that is furthest off, and
  * the number of parameters of the model. */

@@ -15,7 +15,8 @@
 //   pytorch#125740                                   a_rank_of_the_same_layout_reads_one_file
 //   pytorch#147758, Megatron-LM#5553 a_million_chunks_are_planned_in_time_near_linear tunix#2137,
 //   orbax#648                            a_load_reads_the_blocks_it_needs pytorch#126952,
-//   safetensors#220                  a_flipped_byte_is_named_with_file_and_tensor
+//   safetensors#220                  a_flipped_byte_is_named_with_file_and_tensor pytorch#120356
+//   test_replicas.c
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -91,7 +91,14 @@ says "--keep-last" "$gw" checkpoint prune a
 "$gw" checkpoint prune a --keep-last 1 | grep -q '1 of 2'
 test ! -e a/checkpoints/step-00000002
 "$gw" checkpoint ls . | grep -q 'no checkpoints'
-says "is no place for checkpoints" "$gw" checkpoint ls http://127.0.0.1:9/a
+for verb in ls show verify; do
+    says "is no place for checkpoints" "$gw" checkpoint $verb http://127.0.0.1:9/a
+done
+says "is a folder of checkpoints: ls takes the run" "$gw" checkpoint ls a/checkpoints
+says "is one checkpoint: prune takes the run" "$gw" checkpoint prune a/checkpoints/step-00000004/ --keep-last 1
+says "prune has no use for --json" "$gw" checkpoint prune a --keep-last 1 --json
+says "verify has no use for --keep-last" "$gw" checkpoint verify a --keep-last 1
+says "ls has no use for --step" "$gw" checkpoint ls a --step 4
 
 # One that has lost a file, or the end of one, is damaged: ls says why, prune does not count it.
 "$gw" train run.yaml --out c --quiet
@@ -101,7 +108,28 @@ rm c/checkpoints/step-00000004/rank-00000.safetensors
 grep -q '1 of 1 checkpoints' out || fail "$(cat out)"
 grep -q '1 damaged one is left alone' out || fail "$(cat out)"
 "$gw" checkpoint verify c --step 2 | grep -q whole
-if "$gw" checkpoint verify c >out 2>&1; then fail "a damaged newest one is no success"; fi
+says "step-00000004 is damaged and passed over" "$gw" checkpoint verify c --quiet
+# A resume that finds none whole says why of each, also where warnings are not printed.
+truncate -s 1000 c/checkpoints/step-00000002/rank-00000.safetensors
+says "step-00000002/rank-00000.safetensors is damaged: it has 1000 bytes" \
+    "$gw" train run.yaml --out c --resume --quiet
+grep -q "step-00000004/rank-00000.safetensors" out || fail "$(cat out)"
+mkdir lone
+cp -r c/checkpoints lone/
+says "no complete checkpoint" "$gw" export lone --out none
+# A run that is further than it is asked to go says so, and does not claim to go on.
+"$gw" train run.yaml --out b --resume --until 2 --ranks 2 --set layout.tp=2 >out 2>&1
+grep -q 'nothing to train: the run is at step 4 already, and --until is 2' out || fail "$(cat out)"
+if grep -q continuing out; then fail "$(cat out)"; fi
+# Names are bytes: a run whose name is not UTF-8 is exported, and JSON says U+FFFD.
+bad=$(printf 'r\377n')
+mv a "$bad"
+"$gw" export "$bad" --out "$bad.out" --json | python3 -c '
+import json, sys
+assert json.load(sys.stdin)["directory"] == "r\ufffdn.out"'
+cmp "$bad.out/model.safetensors" exported-4/model.safetensors || fail "other weights"
+"$gw" export "$bad" --to gguf --out "$bad.gguf" >/dev/null
+mv "$bad" a
 
 # A second run into the place of a run's checkpoints, and prune there, are refused while it lives.
 mkdir k

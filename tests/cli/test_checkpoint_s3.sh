@@ -71,6 +71,29 @@ END
 "$GW_BIN" export away --out exported >/dev/null
 [ -e exported/model.safetensors ] || fail "no export"
 
+# Nobody holds the place any more.
+s3 "
+keys = [o['Key'] for o in s3.list_objects_v2(Bucket='models')['Contents']]
+assert not any('owner.json' in k for k in keys), keys"
+
+# A checkpoint is exported without its run directory, from any working directory: the weights are
+# those of the run. What was not saved with it (the tokenizer) is done without, or named.
+mkdir elsewhere
+(cd elsewhere && "$GW_BIN" export $home/checkpoints/step-00000006 --out one 2>one.txt >/dev/null) ||
+    fail "no export of a step: $(cat elsewhere/one.txt)"
+grep -q 'tokenizer tok.json is not here' elsewhere/one.txt || fail "no word of the tokenizer"
+(cd elsewhere && "$GW_BIN" export $home --tokenizer ../tok.json --to gguf --out two.gguf >/dev/null) ||
+    fail "no export as gguf"
+cmp exported/model.safetensors elsewhere/one/model.safetensors || fail "other weights"
+[ -s elsewhere/two.gguf ] || fail "no GGUF file"
+mkdir -p bare && cp -r local/checkpoints bare/
+"$GW_BIN" export bare/checkpoints/step-00000004 --out bare/four >/dev/null || fail "no export of a folder"
+"$GW_BIN" export bare --out bare/newest >/dev/null || fail "no export of a folder of checkpoints"
+"$GW_BIN" export local --out bare/whole >/dev/null
+cmp bare/whole/model.safetensors bare/newest/model.safetensors || fail "other weights from bare"
+"$GW_BIN" export $home/checkpoints/step-00000099 --out none 2>why.txt && fail "an export of nothing"
+grep -q step-00000099 why.txt || fail "no name: $(cat why.txt)"
+
 # A flipped byte of an object is named.
 s3 "
 k = 'runs/a/checkpoints/step-00000006/rank-00000.safetensors'
@@ -97,7 +120,7 @@ goes_on() { # WORDS: on from step 4
     rm -rf t
     timeout 60 "$GW_BIN" train run.yaml --out t --resume --fresh --set checkpoint.dir=$torn --until 4 \
         --set checkpoint.keep_last=1 --set train.steps=7 >out.txt 2>&1 || fail "no resume: $(cat out.txt)"
-    grep -q 'continuing after step 4' out.txt || fail "$1: $(cat out.txt)"
+    grep -q 'the run is at step 4 already' out.txt || fail "$1: $(cat out.txt)"
     grep -q -- "$1" out.txt || fail "nowhere '$1': $(cat out.txt)"
     [ "$(grep -c 'train.steps: 6 -> 7' out.txt)" = 1 ] || fail "$1: $(cat out.txt)"
     "$GW_BIN" checkpoint verify $torn --step 4 | grep -q whole || fail "step 4 is gone"
@@ -127,11 +150,50 @@ assert [o['Key'] for o in l] == ['runs/b/checkpoints/step-00000002/manifest.json
 b = s3.get_object(Bucket='models', Key=l[0]['Key'])['Body'].read()
 assert b == b'{}', b"
 
-# Two runs that go on from one checkpoint: what one commits the other neither moves nor replaces.
+# A live run holds its place: a second one, prune and --fresh are refused, and told by whom.
 "$GW_BIN" train run.yaml --out d1 --quiet --until 2 --set checkpoint.dir=s3://models/runs/d
 "$GW_BIN" train run.yaml --out d1 --quiet --resume --set checkpoint.dir=s3://models/runs/d \
     --set train.steps=100000 --set checkpoint.every=50 >d1.log 2>&1 &
 one=$!
+held() { s3 "s3.head_object(Bucket='models', Key='runs/d/owner.json')" 2>/dev/null; }
+for _ in $(seq 200); do if held; then break; fi; sleep 0.05; done
+held || fail "no owner: $(cat d1.log)"
+refused() {
+    timeout 100 "$@" >out.txt 2>&1 && fail "$*: not refused"
+    grep -q "in use by process $one on $(uname -n) since 20" out.txt || fail "$*: $(cat out.txt)"
+    grep -q run-in-use out.txt || fail "$*: $(cat out.txt)"
+}
+refused "$GW_BIN" train run.yaml --out d2 --resume --set checkpoint.dir=s3://models/runs/d
+refused "$GW_BIN" train run.yaml --out d3 --resume --fresh --set checkpoint.dir=s3://models/runs/d
+refused "$GW_BIN" checkpoint prune s3://models/runs/d --keep-last 1
+refused "$GW_BIN" checkpoint prune d1 --keep-last 1
+"$GW_BIN" checkpoint ls s3://models/runs/d >/dev/null || fail "ls beside a run"
+kill -9 $one
+wait $one || true
+# It was killed on this machine: the next one need not wait for its lease.
+"$GW_BIN" train run.yaml --out d1 --resume --until 3 --set checkpoint.dir=s3://models/runs/d \
+    --set train.steps=100000 --set checkpoint.every=50 >out.txt 2>&1 || fail "$(cat out.txt)"
+grep -qE "hold of process $one on .* is stale .* and taken over|nothing to train" out.txt || fail "$(cat out.txt)"
+# One on another machine is waited for, until its lease has run out.
+own() {
+    s3 "s3.put_object(Bucket='models', Key='runs/d/owner.json', Body=b'{\"pid\": 7, \"host\": \"far\",'
+    b' \"since\": \"2031-01-01T00:00:00Z\", \"mark\": \"x\", \"lease_s\": $1}')"
+}
+own 3600
+"$GW_BIN" checkpoint prune s3://models/runs/d --keep-last 100 >out.txt 2>&1 && fail "prune beside far"
+grep -q 'process 7 on far since 2031-01-01T00:00:00Z, seen' out.txt || fail "$(cat out.txt)"
+own 1
+sleep 3
+"$GW_BIN" checkpoint prune s3://models/runs/d --keep-last 100 >out.txt 2>&1 || fail "$(cat out.txt)"
+grep -q 'the hold of process 7 on far is stale (its lease ran out) and taken over' out.txt || fail "$(cat out.txt)"
+if held; then fail "prune left its hold"; fi
+
+# Where the hold is lost all the same, what one commits the other neither moves nor replaces.
+"$GW_BIN" train run.yaml --out d1 --quiet --resume --set checkpoint.dir=s3://models/runs/d \
+    --set train.steps=100000 --set checkpoint.every=50 >d1.log 2>&1 &
+one=$!
+for _ in $(seq 200); do if held; then break; fi; sleep 0.05; done
+s3 "s3.delete_object(Bucket='models', Key='runs/d/owner.json')"
 "$GW_BIN" train run.yaml --out d2 --quiet --resume --set checkpoint.dir=s3://models/runs/d \
     --set train.steps=100000 --set checkpoint.every=50 >d2.log 2>&1 &
 two=$!

@@ -7,13 +7,14 @@
 #include <stdio.h>   /* snprintf */
 #include <string.h>  /* strstr */
 
-#include "base/io.h"           /* gw_file_read */
-#include "base/str.h"          /* gw_str */
-#include "cli/command.h"       /* gw_commands */
-#include "cli/docs.h"          /* gw_docs_man */
-#include "cli/options.h"       /* gw_global_options */
-#include "harness.h"           /* TEST, CHECK */
-#include "train/runfile_key.h" /* gw_runfile_schema */
+#include "base/io.h"             /* gw_file_read */
+#include "base/str.h"            /* gw_str */
+#include "cli/command.h"         /* gw_commands */
+#include "cli/docs.h"            /* gw_docs_man */
+#include "cli/options.h"         /* gw_global_options */
+#include "harness.h"             /* TEST, CHECK */
+#include "data/build/pipeline.h" /* gw_pipeline_schema */
+#include "train/runfile_key.h"   /* gw_runfile_schema */
 
 typedef void maker(gw_str *out);
 
@@ -31,10 +32,15 @@ TEST(files_in_the_tree_are_what_the_program_prints) {
         const char *path;
         maker *make;
     } files[] = {
-        {"docs/gradwright.1", gw_docs_man},          {"docs/commands.md", gw_docs_commands},
-        {"docs/keys.md", gw_runfile_keys_md},        {"docs/errors.md", gw_docs_errors},
-        {"docs/run.schema.json", gw_runfile_schema}, {"completions/gradwright.bash", gw_docs_bash},
-        {"completions/_gradwright", gw_docs_zsh},    {"completions/gradwright.fish", gw_docs_fish},
+        {"docs/gradwright.1", gw_docs_man},
+        {"docs/commands.md", gw_docs_commands},
+        {"docs/keys.md", gw_runfile_keys_md},
+        {"docs/errors.md", gw_docs_errors},
+        {"docs/run.schema.json", gw_runfile_schema},
+        {"completions/gradwright.bash", gw_docs_bash},
+        {"completions/_gradwright", gw_docs_zsh},
+        {"completions/gradwright.fish", gw_docs_fish},
+        {"docs/pipeline.schema.json", gw_pipeline_schema},
     };
     for (size_t i = 0; i < GW_COUNT(files); i++) {
         gw_str file = {0}, made = {0};

@@ -48,6 +48,8 @@ static void write_calibration(const char *host) {
                     .version = "0",
                     .cores = CPU_COUNT(&set),
                     .memory_bytes_per_s = 1e9,
+                    .storage_read = 3e9,
+                    .data = {8e7, 2e7, 5e7, NULL},
                     .sides = {{1, CPU_COUNT(&set), 1e-4, 1e-6}},
                     .nsides = 1,
                     .timings = &one,
@@ -140,6 +142,32 @@ TEST(a_calibration_of_another_machine_is_not_used) {
     j = command_json("plan run.yaml --hardware ./calibration.json --json");
     CHECK_STR(json_string_value(json_object_get(j, "hardware")), "calibrated elsewhere.example");
     json_decref(j);
+    gw_str_release(&out);
+}
+
+/* Rates of data that were measured here stand in plans for this machine and in explanations; other
+ * machines have the stated ones. */
+TEST(measured_rates_of_data_are_used) {
+    gw_str out = {0};
+    write_run("");
+    write_calibration(NULL);
+    json_t *j = command_json("plan run.yaml --hardware this --json");
+    const json_t *data = json_object_get(j, "data"), *rates = json_object_get(data, "rates");
+    CHECK_NEAR(of(rates, "tokenize_bytes_per_s"), 8e7, 0);
+    CHECK_NEAR(of(rates, "loader_tokens_per_s"), 5e7, 0);
+    CHECK(strstr(json_string_value(json_object_get(rates, "source")), "2026-01-01"));
+    CHECK_NEAR(of(data, "pipeline_core_days"), of(data, "raw_bytes") / 2e7 / 86400, 1e-12);
+    CHECK_NEAR(of(data, "loader_tokens_per_s") * of(j, "step_time_s"), of(j, "tokens_per_step"),
+               1e-6);
+    CHECK_NEAR(of(data, "tokens"), of(j, "tokens_per_step") * 4, 0); /* train.steps */
+    json_decref(j);
+    j = command_json("plan run.yaml --hardware h100 --json");
+    rates = json_object_get(json_object_get(j, "data"), "rates");
+    CHECK_NEAR(of(rates, "loader_tokens_per_s"), GW_DATA_LOADER_RATE, 0);
+    CHECK_STR(json_string_value(json_object_get(rates, "source")), GW_DATA_RATES_SOURCE);
+    json_decref(j);
+    CHECK_EQ(command_run(&out, "explain loader --json"), 0);
+    CHECK(strstr(gw_str_c(&out), "50000000") && strstr(gw_str_c(&out), "2026-01-01"));
     gw_str_release(&out);
 }
 

@@ -229,6 +229,54 @@ TEST(filters_refuse_with_places) {
     gw_arena_release(&arena);
 }
 
+/* Stopping at the filter that removes gives the same verdicts and the same columns up to it. */
+TEST(measuring_until_removed_changes_no_verdict) {
+    static const char list[] = "- gopher_repetition/datatrove\n- gopher_quality/datatrove\n"
+                               "- c4/datatrove: {filter_no_terminal_punct: false}\n"
+                               "- fineweb_quality/datatrove\n";
+    gw_filters *all = open_list(list), *some = open_list(list);
+    char *before = strdup(gw_filters_measured_text(some));
+    gw_filters_until_removed(some);
+    CHECK(strcmp(before, gw_filters_measured_text(some)) != 0);
+    gw_str golden = read_golden(), text = {0}, a = {0}, b = {0};
+    double x[64], y[64];
+    int removed = 0, undefined = 0;
+    char *p = golden.data;
+    take_line(&p);
+    while (*p) {
+        char *line = take_line(&p);
+        unescape(line, (int64_t)strlen(line), &text);
+        while (*take_line(&p)) continue;
+        gw_str_clear(&a);
+        gw_str_clear(&b);
+        gw_str_add_n(&a, gw_str_c(&text), text.len);
+        gw_str_add_n(&b, gw_str_c(&text), text.len);
+        gw_verdict v = gw_filters_run(all, &no_facts, &a, x);
+        gw_verdict w = gw_filters_run(some, &no_facts, &b, y);
+        CHECK(v.filter == w.filter && v.reason == w.reason);
+        removed += v.filter >= 0;
+        int measured = 0;
+        for (int f = 0; f <= (v.filter < 0 ? gw_filters_count(all) - 1 : v.filter); f++)
+            measured += gw_filters_desc(all, f)->ncolumns;
+        for (int c = 0; c < gw_filters_columns(all); c++) {
+            if (c < measured) CHECK(x[c] == y[c] || (isnan(x[c]) && isnan(y[c])));
+            if (c >= measured) CHECK(isnan(y[c]));
+            undefined += c >= measured;
+        }
+        if (v.filter < 0) CHECK_STR(gw_str_c(&a), gw_str_c(&b));
+        gw_verdict again = gw_filters_decide(some, &no_facts, y);
+        CHECK(again.filter == v.filter && again.reason == v.reason);
+    }
+    CHECK(removed > 50 && undefined > 100);
+    gw_str_release(&golden);
+    gw_str_release(&text);
+    gw_str_release(&a);
+    gw_str_release(&b);
+    free(before);
+    gw_filters_free(all);
+    gw_filters_free(some);
+}
+
 /* n-gram counts by their definitions, on words of a small alphabet. */
 static void brute(const gw_word_facts *w, int n, int k, gw_gram_stats *s) {
     memset(s, 0, sizeof *s);
@@ -292,7 +340,9 @@ TEST(grams_are_counted_by_their_definitions) {
             w[i] = (gw_word_facts){.hash = 0x9e3779b97f4a7c15u * (c + 1), .chars = c + 1};
         }
         gw_gram_stats got[GW_GRAM_MAX + 1], want;
-        gw_gram_count(&m, w, n, got);
+        gw_gram_count(&m, w, n, GW_GRAMS_ALL, got);
+        gw_gram_stats some[GW_GRAM_MAX + 1];
+        gw_gram_count(&m, w, n, GW_GRAMS_GREEDY, some);
         for (int k = 2; k <= GW_GRAM_MAX; k++) {
             brute(w, n, k, &want);
             CHECK_MSG(!memcmp(&got[k], &want, sizeof want),
@@ -301,6 +351,11 @@ TEST(grams_are_counted_by_their_definitions) {
                       (int)want.covered_chars, (int)got[k].repeated_chars, (int)want.repeated_chars,
                       (int)got[k].top_count, (int)got[k].top_chars, (int)want.top_count,
                       (int)want.top_chars);
+            CHECK_EQ(some[k].grams, want.grams);
+            if (k < GW_GRAM_GREEDY)
+                CHECK(some[k].top_count == want.top_count && some[k].top_chars == want.top_chars);
+            else
+                CHECK_EQ(some[k].greedy_chars, want.greedy_chars);
         }
     }
     gw_measure_release(&m);

@@ -71,7 +71,7 @@ static void check_parameters(golden *g) {
     size_t bytes = unhex(g->fields[2]);
     uint64_t *a = malloc((size_t)n * 16), *b = a + n;
     CHECK(a != NULL);
-    gw_minhash_parameters((uint32_t)seed, n, a, b);
+    gw_minhash_parameters((uint32_t)seed, false, n, a, b);
     if (bytes == 16) { /* the last ones only */
         CHECK(a[n - 1] == number_at(g->fields[2], 0) && b[n - 1] == number_at(g->fields[2], 1));
     } else {
@@ -237,7 +237,7 @@ TEST(minhash_loops_agree_at_the_edges) {
     for (int bits = 32; bits <= 64; bits += 32) {
         _Alignas(64) uint64_t a[32], high[32], b[32], b1[32];
         uint64_t h[64], least[32];
-        gw_minhash_parameters(5, 32, a, b);
+        gw_minhash_parameters(5, false, 32, a, b);
         for (int i = 0; i < 32; i++) {
             a[i] |= 1;
             high[i] = a[i] >> 32;

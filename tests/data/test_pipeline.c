@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a build stands on: pipeline files, tables on disk, checksums, units, workers.
 #include <inttypes.h>
+#include <jansson.h> /* json_loadb */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,6 +103,99 @@ TEST(pipeline_refuses_what_is_missing_or_contradicts) {
         gw_pipeline_release(&p);
         gw_diags_release(&dg);
     }
+}
+
+/* What contradicts in dedup, or would have no effect, each at its own place. */
+TEST(pipeline_refuses_dedup_that_cannot_be) {
+    static const struct {
+        const char *dedup, *says;
+        int column;
+    } cases[] = {{"dedup: {near: none, jaccard: 0.8}", "a recipe in dedup.near", 30},
+                 {"dedup: {near: none, signatures: s}", "a recipe in dedup.near", 33},
+                 {"dedup: {span_bytes: 20}", "without dedup.spans", 21},
+                 {"dedup: {spans: words}", "one or a list of", 16},
+                 {"dedup: {spans: [lines, none]}", "one or a list of", 16},
+                 {"dedup: {substring: 5}", "at least 8", 20},
+                 {"dedup: {substring_of: bytes}", "without dedup.substring", 23},
+                 {"dedup: {substring_keep: none}", "without dedup.substring", 25},
+                 {"dedup: {index_only: true}", "without dedup.index", 21},
+                 {"dedup: {index: i, index_out: i}", "name another folder", 30},
+                 {"dedup: {near: none, exact: false, index: i}", "nothing is compared", 42},
+                 {"dedup: {bloom_out: f}", "without dedup.bloom", 20},
+                 {"dedup: {bloom: lines, bloom_in: f, bloom_out: f}", "name another file", 47},
+                 {"dedup: {bloom: lines, bloom_in: f, bloom_keys: 7}", "has its size already", 48},
+                 {"dedup: {jaccard: 1.5}", "from 0 to 1", 18},
+                 {"dedup: {similarity_threshold: 0.8}", "dedup.jaccard", 9},
+                 {"dedup: {bloom_filter: {}}", "dedup.bloom", 9},
+                 {"dedup: {min_len_words: 50}", "dedup.substring", 9}};
+    for (size_t i = 0; i < GW_COUNT(cases); i++) {
+        gw_pipeline p;
+        gw_diags dg;
+        char text[300];
+        gw_diags_init(&dg);
+        snprintf(text, sizeof text, "%s%s\n", MINIMAL, cases[i].dedup);
+        CHECK_FAILS(parse(&p, text, NULL, 0, &dg), &dg, cases[i].says);
+        CHECK_EQ(dg.nerrors, 1);
+        CHECK_EQ(dg.first->where.line, 4);
+        CHECK_MSG(dg.first->where.column == cases[i].column, "%s: column %d", cases[i].dedup,
+                  dg.first->where.column);
+        gw_pipeline_release(&p);
+        gw_diags_release(&dg);
+    }
+}
+
+TEST(pipeline_reads_one_name_or_a_list) {
+    gw_pipeline p;
+    gw_diags dg;
+    gw_str text = {0};
+    const char *const sets[] = {"dedup.spans=[sentences, lines]"};
+    gw_diags_init(&dg);
+    CHECK_OK(parse(&p, MINIMAL "dedup: {spans: paragraphs}\n", NULL, 0, &dg), &dg);
+    CHECK_EQ(p.dedup.spans, 1 << 1);
+    gw_pipeline_release(&p);
+    CHECK_OK(parse(&p, MINIMAL, sets, 1, &dg), &dg);
+    gw_pipeline_text(&p, "dedup.spans: dedup.exact", &text);
+    CHECK_STR(gw_str_c(&text), "dedup.exact: true\ndedup.spans: [lines, sentences]\n");
+    gw_pipeline_release(&p);
+    gw_str_release(&text);
+    gw_diags_release(&dg);
+}
+
+/* The schema names the keys that `data keys` prints, group by group. */
+TEST(pipeline_schema_has_every_key) {
+    gw_str text = {0}, all = {0};
+    gw_pipeline p;
+    gw_diags dg;
+    json_error_t e;
+    const char *name, *inner;
+    json_t *value, *deep;
+    gw_diags_init(&dg);
+    gw_pipeline_schema(&text);
+    json_t *schema = json_loadb(gw_str_c(&text), text.len, JSON_REJECT_DUPLICATES, &e);
+    CHECK_MSG(schema, "line %d: %s", e.line, e.text);
+    CHECK_OK(parse(&p, MINIMAL, NULL, 0, &dg), &dg);
+    gw_pipeline_text(&p, "", &all);
+    int keys = 0;
+    for (const char *c = gw_str_c(&all); *c; c++) keys += *c == '\n';
+    json_object_foreach(json_object_get(schema, "properties"), name, value) {
+        gw_str line = {0};
+        json_t *of = json_object_get(value, "properties");
+        if (!of) keys--;
+        json_object_foreach(of, inner, deep) {
+            gw_str_clear(&line);
+            gw_str_printf(&line, "%s.%s: ", name, inner);
+            CHECK_MSG(strstr(gw_str_c(&all), gw_str_c(&line)), "no key %s", gw_str_c(&line));
+            CHECK(json_string_value(json_object_get(deep, "description")));
+            keys--;
+        }
+        gw_str_release(&line);
+    }
+    CHECK_EQ(keys, 0);
+    json_decref(schema);
+    gw_pipeline_release(&p);
+    gw_str_release(&text);
+    gw_str_release(&all);
+    gw_diags_release(&dg);
 }
 
 /* What `data keys` prints is a pipeline file with every key at its default. */

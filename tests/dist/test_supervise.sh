@@ -124,6 +124,36 @@ once fewer.log bash -c "ulimit -n $((need - 1))"'; exec "$0" "$@"' "$GW_BIN" tra
     --out fewer --supervise --set layout.dp=4 --set train.micro_batch=1
 expect 0 fewer.log 'restart 1, from the beginning, 2 ranks: .*open files' \
     'the run keeps its global batch of 4' '4 sequences of 64 tokens a step .* accumulate 2 x dp 2'
+# After the stated time all are tried again: in vain, which it survives whatever --retries says, and
+# then with room for them. The run is stopped behind a checkpoint for that, and goes on from it.
+command -v prlimit >/dev/null || { echo "no prlimit (util-linux)"; exit 77; }
+room=$(ulimit -Hn)
+bash -c "ulimit -Sn $((need - 1))"'; ulimit -Hn $(ulimit -Sn); exec "$0" "$@"' "$GW_BIN" train run.yaml \
+    --ranks 4 --out grows --supervise --retries 1 --regrow 1 --set layout.dp=4 --set train.micro_batch=1 \
+    --set train.steps=100000 >grows.out 2>grows.log &
+pid=$!
+in_log() { grep -qE -- "$1" grows.log; }
+until_true 60 in_log 'restart 3, from the checkpoint of step [0-9]+, 2 ranks: .*open files' || fail "it is not tried again"
+in_log 'restart 2, from the checkpoint of step [0-9]+, 4 ranks: all ranks are tried again, after .* with 2' ||
+    fail "no word of the try"
+if prlimit --pid $pid "--nofile=$room:$room" 2>/dev/null; then
+    until_true 60 in_log 'restart 4, from the checkpoint of step [0-9]+, 4 ranks: all ranks' || fail "no second try"
+    until_true 60 in_log '4 sequences of 64 tokens a step .* accumulate 1 x dp 4' || fail "not with all ranks"
+fi
+sleep 1
+kill -TERM $pid
+code=0
+wait $pid || code=$?
+expect 3 grows.log 'goodput [0-9.]+ %: .* restarts$'
+grep -q '"ranks": 4' grows/summary.json || fail "grows/summary.json has no start with all ranks"
+python3 - <<'PY'
+import json
+lines = [json.loads(x) for x in open("grows/metrics.jsonl")]
+steps = [l["step"] for l in lines if "loss" in l]
+assert steps == list(range(1, len(steps) + 1)), "a step is missing, or stands twice"
+PY
+once regrow.log "$GW_BIN" train run.yaml --regrow 2
+expect 2 regrow.log '--supervise'
 # Where the layout needs them all, there is nothing to start.
 once nofewer.log bash -c "ulimit -n $((need - 1))"'; exec "$0" "$@"' "$GW_BIN" train run.yaml --ranks 4 \
     --out nofewer --supervise --set layout.tp=4

@@ -212,6 +212,49 @@ TEST(store_put_new_knows_who_won) {
     tear_down(&r);
 }
 
+/* A put over a version that was seen: one wins, a lost answer tells truly, what is gone is not put.
+ */
+TEST(store_put_over_is_of_one_version) {
+    rig r = set_up(NULL, NULL);
+    bool won;
+    char first[GW_STORE_ETAG], next[GW_STORE_ETAG], none[GW_STORE_ETAG];
+    CHECK_OK(gw_store_put_over(r.s3, "v", "", "one", 3, &won, first, &r.dg), &r.dg);
+    CHECK(won && *first);
+    CHECK_OK(gw_store_put_over(r.s3, "v", "", "two", 3, &won, none, &r.dg), &r.dg);
+    CHECK(!won && !*none);
+    store_server_fault(r.server, &(store_fault){.kind = FAULT_LOST, .method = "PUT", .count = 1});
+    CHECK_OK(gw_store_put_over(r.s3, "v", first, "two", 3, &won, next, &r.dg), &r.dg);
+    CHECK(won && *next && strcmp(first, next) != 0);
+    CHECK_OK(gw_store_put_over(r.s3, "v", first, "three", 5, &won, none, &r.dg), &r.dg);
+    CHECK(!won);
+    int64_t n;
+    uint8_t *is = store_server_get(r.server, "/bucket/run/v", &n);
+    CHECK(n == 3 && memcmp(is, "two", 3) == 0);
+    free(is);
+    CHECK_OK(gw_store_delete(r.s3, "v", &r.dg), &r.dg);
+    CHECK_OK(gw_store_put_over(r.s3, "v", next, "four", 4, &won, none, &r.dg), &r.dg);
+    CHECK(!won && store_server_get(r.server, "/bucket/run/v", &n) == NULL);
+    /* A store that does not know the condition replaces what is there. */
+    CHECK_OK(gw_store_put_over(r.s3, "v", "", "five", 4, &won, first, &r.dg), &r.dg);
+    store_server_fault(r.server, &(store_fault){.kind = FAULT_STATUS,
+                                                .status = 501,
+                                                .text = "NotImplemented",
+                                                .method = "PUT",
+                                                .count = 1});
+    CHECK_OK(gw_store_put_over(r.s3, "v", first, "six", 3, &won, next, &r.dg), &r.dg);
+    CHECK(won && strcmp(first, next) != 0);
+    /* Refusals are errors. */
+    store_server_fault(r.server, &(store_fault){.kind = FAULT_STATUS,
+                                                .status = 403,
+                                                .text = "AccessDenied",
+                                                .method = "PUT",
+                                                .count = 1});
+    CHECK_FAILS(gw_store_put_over(r.s3, "v", next, "seven", 5, &won, none, &r.dg), &r.dg,
+                "AccessDenied");
+    gw_diags_clear(&r.dg);
+    tear_down(&r);
+}
+
 typedef struct racer {
     gw_store *store;
     int wins;

@@ -19,7 +19,8 @@ static const char *const words[] = {"folder",
                                     "bytes",
                                     "xxh128",
                                     "probe",
-                                    "losses",
+                                    "logits",
+                                    "spread",
                                     "weights",
                                     "states",
                                     "bits",
@@ -100,8 +101,9 @@ static void run_manifest(int64_t rounds) {
         meta.probe = (gw_ckpt_probe){.taken = true,
                                      .weights = 1,
                                      .states = 2,
-                                     .losses = 2,
-                                     .loss = {5.5, 6.25},
+                                     .sums = GW_CKPT_SUMS,
+                                     .sum = {5.5, 6.25},
+                                     .spread = 3,
                                      .bits = "x"};
         gw_ckpt_options o = {.run_dir = test_tmpdir(), .keep = keep, .references = true};
         gw_ckpt_save *save;

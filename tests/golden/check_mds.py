@@ -6,7 +6,8 @@
 
 MDS_TOOL is build/release/bench/mds_tool. The library writes sets in every encoding that both know,
 which the tool prints sample by sample; the tool writes the same samples, and files must be equal byte
-for byte, compressed ones after decompression; and the library reads the tool's sets back.
+for byte, compressed ones after decompression; and the library reads the tool's sets back. Every hash that
+the library knows is tried, and zstd at several levels; other compressions must be refused by name.
 """
 import json
 import os
@@ -17,6 +18,7 @@ import numpy as np
 from streaming import MDSWriter
 from streaming.base.compression import decompress
 from streaming.base.format import reader_from_json
+from streaming.base.hashing import get_hashes
 
 COLUMNS = {
     'tokens': 'ndarray:uint16',
@@ -30,7 +32,10 @@ COLUMNS = {
     'meta': 'json',
     'digits': 'str_int',
 }
-SETS = [(None, None, 1 << 26), ('zstd:7', ['sha1', 'xxh64'], 4000), (None, ['xxh3_64'], 1500)]
+SETS = [(None, None, 1 << 26), ('zstd:7', ['sha1', 'xxh64'], 4000), (None, ['xxh3_64'], 1500),
+        ('zstd', None, 3000), ('zstd:1', ['md5'], 3000), ('zstd:19', ['sha256', 'xxh128'], 1 << 20)]
+SETS += [(None, [h], 5000) for h in sorted(get_hashes())]
+OTHERS = ['gz', 'br', 'bz2', 'snappy']
 
 
 def sample(i):
@@ -101,6 +106,14 @@ def main():
         if not compression:
             read_back(ours, n)
         print(f'{compression}, {hashes}, {limit} bytes a shard: {n} samples, the same both ways')
+    for compression in OTHERS:
+        theirs = os.path.join(base, f'theirs-{compression}')
+        write(theirs, compression, None, 4000, n)
+        run = subprocess.run([tool, 'copy', theirs, theirs + '-copy', '4000', '-', ''],
+                             capture_output=True, text=True)
+        if run.returncode == 0 or compression not in run.stderr:
+            sys.exit(f'{compression} is not refused by name: {run.stderr}')
+        print(f'{compression}: refused by name')
 
 
 main()

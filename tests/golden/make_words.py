@@ -119,44 +119,6 @@ def write_classes(path):
     print(f"{len(palette)} classes, {len(blocks)} blocks")
 
 
-def plain_languages():
-    """Languages of datatrove whose tokenizer has the rules of spaCy's "xx"."""
-    import csv
-    import os
-
-    import spacy
-    from datatrove.utils._import_utils import ASSETS_PATH
-
-    def rules(code):
-        t = spacy.blank(code).tokenizer
-        found = lambda r: None if r is None else r.__self__.pattern
-        return (
-            type(t).__name__, found(t.prefix_search), found(t.suffix_search), found(t.infix_finditer),
-            found(t.url_match), found(t.token_match), sorted(t.rules),
-        )
-
-    xx, same, out = rules("xx"), {}, set()
-    with open(os.path.join(ASSETS_PATH, "tokenizer_assignment.csv")) as f:
-        for row in csv.DictReader(f):
-            if row["type"] == "WhitespaceTokenizer":
-                same_rules = True
-            elif row["type"] != "SpaCyTokenizer" or row["tok_code"] in ("zh", "ja", "vi"):
-                same_rules = False
-            else:
-                code = row["tok_code"]
-                if code not in same:
-                    try:
-                        same[code] = rules(code) == xx
-                    except Exception:
-                        same[code] = False
-                same_rules = same[code]
-            if same_rules and row["code_1"] and row["default_code_1"] == "TRUE":
-                out.add(row["code_1"])
-            if same_rules and row["default_script"] == "TRUE":
-                out.add(row["code_3"])
-    return sorted(out)
-
-
 def write_english(path):
     en, xx = spacy_tools()
     from spacy.lang.char_classes import CURRENCY, UNITS
@@ -183,11 +145,6 @@ def write_english(path):
             for u in dict.fromkeys(text.replace("\\", "").split("|")):
                 f.write("    " + c_text(u) + ",\n")
             f.write("};\n")
-        f.write("static const char *const languages_xx[] = {\n")
-        codes = plain_languages()
-        for at in range(0, len(codes), 14):
-            f.write("    " + ", ".join(c_text(c) for c in codes[at : at + 14]) + ",\n")
-        f.write("};\n")
 
 
 # Texts that meet the rules, joined at random: any error of a rule shows on some of them.

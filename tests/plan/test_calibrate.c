@@ -202,6 +202,44 @@ TEST(another_machines_file_is_named_and_not_taken_for_this) {
     gw_arena_release(&a);
 }
 
+/* A convolution's extents are its product's and its filter's; of Muon the matrix, tall or wide. */
+TEST(extents_say_what_loops_see) {
+    planned p;
+    PLAN(&p,
+         "model: {family: resnet18, width: 8, image: 16, channels: 1, classes: 10}\n"
+         "train: {micro_batch: %d}\noptimizer: {name: sgd}\n",
+         4);
+    int seen = 0;
+    for (int64_t i = 0; i < p.step.ops.count; i++) {
+        const gw_op *o = &p.step.ops.items[i];
+        gw_timing_shape s;
+        gw_cost c = {0};
+        if (!gw_str_starts(gw_op_def(&p.step, o)->name, "conv2d")) continue;
+        gw_timing_shape_of(&p.step, o, 0, &s);
+        gw_op_def(&p.step, o)->cost(&p.step, o, &c);
+        CHECK_NEAR(2 * s.x[0] * s.x[1] * s.x[2] * s.x[3] / c.flops, 1, 0.02);
+        seen++;
+    }
+    CHECK(seen > 40); /* 20 layers, each forward and twice back, but for the first */
+    planned_release(&p);
+    PLAN(&p,
+         "model: {family: llama, layers: 1, hidden: 64, heads: 4, ffn: 160, vocab: 320}\n"
+         "train: {seq_len: 64, micro_batch: %d}\noptimizer: {name: muon}\n",
+         1);
+    int wide = 0, tall = 0, square = 0;
+    for (int64_t i = 0; i < p.step.ops.count; i++) {
+        gw_timing_shape s;
+        if (!gw_op_is(&p.step, &p.step.ops.items[i], "muon")) continue;
+        gw_timing_shape_of(&p.step, &p.step.ops.items[i], 0, &s);
+        wide += s.x[0]<s.x[1], tall += s.x[0]> s.x[1];
+        square += s.x[0] <= 64 && s.x[1] <= 64;
+    }
+    CHECK_EQ(wide, 1); /* down */
+    CHECK_EQ(tall, 2); /* gate, up */
+    CHECK_EQ(square, 4);
+    planned_release(&p);
+}
+
 /* On a measured machine a step of one rank is its ops one after another, and the step's own time.
  */
 TEST(a_simulated_step_is_the_sum_of_its_measured_ops) {

@@ -2,6 +2,7 @@
 // `gradwright plan` and `gradwright program` as a user and a script meet them.
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h> /* qsort */
 #include <string.h>
 #include <sys/resource.h> /* getrusage */
 
@@ -89,6 +90,57 @@ TEST(a_change_that_is_said_to_fit_fits) {
     }
 }
 
+static double number(const json_t *j, const char *key) {
+    return json_number_value(json_object_get(j, key));
+}
+
+/* Of a trace's events, those of each track (pid, tid) in order of their begin. */
+static int by_track(const void *a, const void *b) {
+    const json_t *x = *(json_t *const *)a, *y = *(json_t *const *)b;
+    static const char *const keys[] = {"pid", "tid", "ts"};
+    for (size_t i = 0; i < GW_COUNT(keys); i++) {
+        double p = number(x, keys[i]), q = number(y, keys[i]);
+        if (p < q || p > q) return p < q ? -1 : 1;
+    }
+    return 0;
+}
+
+/* Tensor-parallel gathers that run in pieces beside products, and messages of two directions, are
+ * under way together: no two slices of one track are. */
+TEST(slices_of_a_track_do_not_overlap) {
+    const char *trace = test_tmp_path("trace.json");
+    json_error_t e;
+    json_t *j =
+        command_json("plan %s --hardware h100 --world 16 --set layout.tp=4 --set layout.pp=2 "
+                     "--set layout.virtual_stages=1 --set train.accumulate=4 --trace %s "
+                     "--json",
+                     command_file("run.yaml", tiny), trace);
+    json_t *file = json_load_file(trace, 0, &e), *all = json_object_get(file, "traceEvents");
+    size_t n = json_array_size(all), slices = 0;
+    json_t **x = gw_mem_alloc(sizeof(json_t *) * (n + 1));
+    int beside = 0;
+    for (size_t i = 0; i < n; i++) {
+        json_t *o = json_array_get(all, i);
+        const char *ph = json_string_value(json_object_get(o, "ph"));
+        const char *name = json_string_value(json_object_get(json_object_get(o, "args"), "name"));
+        if (name && strstr(name, "tp, beside")) beside++;
+        if (ph && strcmp(ph, "X") == 0) x[slices++] = o;
+    }
+    CHECK(slices > 100 && beside > 0);
+    qsort(x, slices, sizeof(json_t *), by_track);
+    for (size_t i = 1; i < slices; i++) {
+        bool same = number(x[i], "pid") >= number(x[i - 1], "pid") &&
+                    number(x[i], "pid") <= number(x[i - 1], "pid") &&
+                    number(x[i], "tid") <= number(x[i - 1], "tid");
+        double end = number(x[i - 1], "ts") + number(x[i - 1], "dur");
+        CHECK_MSG(!same || number(x[i], "ts") > end - 0.01, "at %g us: one ends at %g",
+                  number(x[i], "ts"), end);
+    }
+    gw_mem_free(x);
+    json_decref(file);
+    json_decref(j);
+}
+
 /* With failures and a storage, the shares of a fleet's time are its whole; by K36 the best interval
  * is sqrt(2 C M). With every fault at once the parts still sum to the step. */
 TEST(a_simulated_steps_json_has_days_and_parts) {
@@ -102,6 +154,8 @@ TEST(a_simulated_steps_json_has_days_and_parts) {
         path);
     json_t *j = plan_json(gw_str_c(&args));
     double between = 3600 / (8 * 1e-4), write = command_figure(j, "checkpoint_bytes") / 1e9;
+    /* What a save writes by its own plan. */
+    CHECK_NEAR(command_figure(j, "checkpoint_bytes"), command_figure(j, "checkpoint.bytes"), 0);
     CHECK(fabs(command_figure(j, "goodput.between_failures_s") / between - 1) < 1e-9);
     CHECK(fabs(command_figure(j, "goodput.checkpoint_write_s") / write - 1) < 1e-9);
     CHECK(fabs(command_figure(j, "goodput.best_interval_s") / sqrt(2 * write * between) - 1) <

@@ -102,7 +102,17 @@ TEST(a_machine_is_stated_by_name_by_keys_or_both) {
     gw_machine_describe(&m, &text);
     CHECK(strstr(gw_str_c(&text), "a100-80g (a100): ") != NULL);
     gw_str_release(&text);
+    /* 500 of 700 W: the clock of the cube root, memory as it is; more than it may draw is no gain.
+     */
+    m = read(&l, "h100,power=500W,memory=2.4TB/s");
+    CHECK_NEAR(gw_machine_flops(&m, GW_BF16) / 989e12, 0.8939, 1e-4);
+    CHECK_NEAR(m.memory_bytes_per_s, 2.4e12, 1);
+    m = read(&l, "h100,power=1000");
+    CHECK_NEAR(gw_machine_flops(&m, GW_BF16), 989e12, 1);
     static const char *const bad[][2] = {{"h101", "h101"},
+                                         {"gb200,power=500W", "states its own power"},
+                                         {"flops=1e15,power=500W", "states its own power"},
+                                         {"h100,power=500GB/s", "above 0"},
                                          {"h100,link=fast", "link=fast"},
                                          {"h100,memory=80GB", "bytes a second"},
                                          {"flops=-1", "above 0"},

@@ -75,6 +75,31 @@ static const struct {
                {4, "pp: 2, schedule: zbv"},   {4, "pp: 2, schedule: dualpipev"},
                {4, "pp: 2, dp: 2, zero: 1"},  {4, "pp: 3, tp: 2, sequence_parallel: true"}};
 
+/* What all ranks are compiled from is compiled once; from it each has the program that it has when
+ * it is compiled for itself. */
+TEST(ranks_compiled_from_what_they_share_are_the_same) {
+    static const char *const kinds[] = {"pp: 3, virtual_stages: 2, schedule: interleaved",
+                                        "pp: 2, tp: 2, dp: 2, zero: 1", "pp: 2, schedule: zb-h1"};
+    for (size_t i = 0; i < GW_COUNT(kinds); i++) {
+        piped x;
+        gw_graph whole;
+        pipe_init(&x, tied, 6, kinds[i]);
+        CHECK_OK(gw_setup_shared(&x.p.setup, true, &whole, &x.p.dg), &x.p.dg);
+        for (int r = 0; r < x.n; r++) {
+            gw_graph g;
+            char why[256] = "";
+            gw_compile_report report;
+            x.p.setup.stage_rank = r;
+            CHECK_OK(gw_setup_rank(&x.p.setup, true, &whole, NULL, &g, &report, &x.p.dg), &x.p.dg);
+            CHECK_MSG(gw_graph_equal(&g, &x.program[r], why, sizeof why), "rank %d: %s", r, why);
+            CHECK_EQ(report.place.arena_bytes[0], x.report[r].place.arena_bytes[0]);
+            gw_graph_release(&g);
+        }
+        gw_graph_release(&whole);
+        pipe_release(&x);
+    }
+}
+
 TEST(each_ranks_ledger_is_its_programs) {
     for (size_t i = 0; i < GW_COUNT(layouts); i++) {
         piped x;

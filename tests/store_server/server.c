@@ -6,8 +6,8 @@
 // share is a clock: whoever sends n bytes moves it on by n / rate and sleeps until his turn, so the
 // sum over all connections never exceeds the rate and is divided evenly among those that send.
 //
-// What it knows of S3: GET and HEAD with Range and If-Match, PUT with If-None-Match: *, DELETE,
-// multipart uploads, lists in pages. Signatures are not looked at.
+// What it knows of S3: GET and HEAD with Range and If-Match, PUT with If-None-Match: * and
+// If-Match, DELETE, multipart uploads, lists in pages. Signatures are not looked at.
 #include "server.h"
 
 #include <arpa/inet.h>
@@ -38,6 +38,7 @@ typedef struct object {
     uint8_t *bytes;
     int64_t n;
     int version;
+    double modified; /* by the server's clock */
     char writer[64];
     struct object *next;
 } object;
@@ -78,6 +79,7 @@ struct store_server {
     int next_id, next_version, at_once;
     store_fault faults[MAX_FAULTS];
     int nfaults;
+    double ahead_s;  /* of its clock */
     int64_t link_ns; /* when the link is free again */
     store_server_stats stats;
     connection connections[MAX_CONNECTIONS];
@@ -215,6 +217,17 @@ static object *find_object(store_server *s, const char *path) {
     return NULL;
 }
 
+/* Its clock. With the lock. */
+static double server_now(const store_server *s) { return gw_clock_wall() + s->ahead_s; }
+
+/* "Mon, 30 Nov 2026 12:00:00 GMT" */
+static void http_time(char out[40], double t) {
+    time_t whole = (time_t)t;
+    struct tm tm;
+    gmtime_r(&whole, &tm);
+    strftime(out, 40, "%a, %d %b %Y %H:%M:%S GMT", &tm);
+}
+
 /* Takes the bytes. With the lock. */
 static object *set_object(store_server *s, const char *path, uint8_t *bytes, int64_t n,
                           const char *writer) {
@@ -231,6 +244,7 @@ static object *set_object(store_server *s, const char *path, uint8_t *bytes, int
     o->bytes = bytes;
     o->n = n;
     o->version = ++s->next_version;
+    o->modified = server_now(s);
     snprintf(o->writer, sizeof o->writer, "%s", writer);
     return o;
 }
@@ -273,10 +287,20 @@ static void remove_object(store_server *s, const char *path) {
 typedef struct content {
     bool found, is_noise;
     uint64_t seed;
-    uint8_t *bytes;
-    int64_t n;
+    uint8_t *bytes; /* from the first that the answer may need on */
+    int64_t n, first;
+    double modified, now;
     char etag[40], writer[64];
 } content;
+
+static void read_range(const char *text, int64_t total, int64_t *from, int64_t *to) {
+    long long a, b;
+    *from = 0;
+    *to = total;
+    int k = sscanf(text, "bytes=%lld-%lld", &a, &b);
+    if (k >= 1) *from = a;
+    if (k == 2) *to = GW_MIN(b + 1, total);
+}
 
 static content content_of(request *r) {
     content c = {0};
@@ -296,16 +320,24 @@ static content content_of(request *r) {
         o->version = ++s->next_version;
     }
     if (o) {
-        c = (content){.found = true, .bytes = copy_bytes(o->bytes, o->n), .n = o->n};
+        int64_t from = 0, to = o->n;
+        /* A fault may send other bytes than were asked for. */
+        if (!r->has_fault) read_range(r->range, o->n, &from, &to);
+        if (!r->has_fault && strcmp(r->method, "HEAD") == 0) to = from = 0;
+        from = GW_MIN(from, o->n);
+        c = (content){.found = true, .n = o->n, .first = from};
+        c.bytes = copy_bytes(o->bytes + from, GW_MAX(to - from, 0));
         snprintf(c.etag, sizeof c.etag, "\"v%d\"", o->version);
         snprintf(c.writer, sizeof c.writer, "%s", o->writer);
+        c.modified = o->modified;
+        c.now = server_now(s);
     }
     pthread_mutex_unlock(&s->lock);
     return c;
 }
 
 static bool send_slice(request *r, const content *c, int64_t from, int64_t n) {
-    if (!c->is_noise) return send_paced(r, c->bytes + from, n);
+    if (!c->is_noise) return send_paced(r, c->bytes + (from - c->first), n);
     while (n > 0) {
         int64_t k = GW_MIN(n, (int64_t)NOISE_BYTES);
         if (!send_paced(r, r->s->noise + noise_place(c->seed, from), k)) return false;
@@ -334,17 +366,8 @@ static bool send_body(request *r, const content *c, int64_t from, int64_t n) {
     return f->kind == FAULT_DRIP;
 }
 
-static void read_range(const char *text, int64_t total, int64_t *from, int64_t *to) {
-    long long a, b;
-    *from = 0;
-    *to = total;
-    int k = sscanf(text, "bytes=%lld-%lld", &a, &b);
-    if (k >= 1) *from = a;
-    if (k == 2) *to = GW_MIN(b + 1, total);
-}
-
 static bool send_object(request *r, content *c) {
-    char more[400], range[100] = "";
+    char more[500], range[100] = "", modified[40], now[40];
     int64_t from, to;
     bool head = strcmp(r->method, "HEAD") == 0;
     const store_fault *f = &r->fault;
@@ -365,11 +388,13 @@ static bool send_object(request *r, content *c) {
     if (ranged)
         snprintf(range, sizeof range, "Content-Range: bytes %lld-%lld/%lld\r\n", (long long)from,
                  (long long)to - 1, (long long)c->n);
+    http_time(modified, c->is_noise ? 1.6e9 : c->modified);
+    http_time(now, c->is_noise ? 1.6e9 : c->now);
     snprintf(more, sizeof more,
-             "ETag: %s\r\nLast-Modified: Mon, 30 Nov 2026 12:00:00 GMT\r\nAccept-Ranges: bytes\r\n"
+             "ETag: %s\r\nDate: %s\r\nLast-Modified: %s\r\nAccept-Ranges: bytes\r\n"
              "%s%s%s%s",
-             c->etag, range, *c->writer ? "x-amz-meta-gradwright-writer: " : "", c->writer,
-             *c->writer ? "\r\n" : "");
+             c->etag, now, modified, range, *c->writer ? "x-amz-meta-gradwright-writer: " : "",
+             c->writer, *c->writer ? "\r\n" : "");
     if (!send_head(r, ranged ? 206 : 200, more, to - from)) return false;
     return head || send_body(r, c, from, to - from);
 }
@@ -423,6 +448,15 @@ static outcome put_object(request *r) {
     if (*r->if_none_match && find_object(s, r->path)) {
         out.status = 412;
         snprintf(out.body, sizeof out.body, "<Error><Code>PreconditionFailed</Code></Error>");
+        return out;
+    }
+    object *there = find_object(s, r->path);
+    char is[32] = "";
+    if (there) snprintf(is, sizeof is, "\"v%d\"", there->version);
+    if (*r->if_match && strcmp(r->if_match, is) != 0) {
+        out.status = there ? 412 : 404;
+        snprintf(out.body, sizeof out.body, "<Error><Code>%s</Code></Error>",
+                 there ? "PreconditionFailed" : "NoSuchKey");
         return out;
     }
     object *o = set_object(s, r->path, copy_bytes(r->body.data, (int64_t)r->body.len),
@@ -512,6 +546,82 @@ static outcome change(request *r) {
     return out;
 }
 
+/* --- lists ------------------------------------------------------------------------------------ */
+
+static int hex_of(char c);
+
+static void unescape_value(char *text) {
+    char *out = text;
+    for (const char *p = text; *p; p++) {
+        int hi = *p == '%' ? hex_of(p[1]) : -1, lo = hi >= 0 ? hex_of(p[2]) : -1;
+        *out++ = lo >= 0 ? (char)(hi * 16 + lo) : *p;
+        if (lo >= 0) p += 2;
+    }
+    *out = 0;
+}
+
+typedef struct listing {
+    const char *prefix, *after; /* after: keys up to this were on earlier pages */
+    bool folders;
+    int most, n;
+    char last[600];
+    bool more;
+    gw_str xml;
+} listing;
+
+/* One object whose key within the bucket is `key`. */
+static void list_one(listing *l, const object *o, const char *key) {
+    char name[600];
+    size_t n = strlen(l->prefix);
+    if (strncmp(key, l->prefix, n) != 0) return;
+    const char *slash = l->folders ? strchr(key + n, '/') : NULL;
+    snprintf(name, sizeof name, "%.*s", slash ? (int)(slash - key) + 1 : (int)strlen(key), key);
+    if (strcmp(name, l->last) == 0 || (*l->after && strcmp(name, l->after) <= 0)) return;
+    if (l->n == l->most) {
+        l->more = true;
+        return;
+    }
+    l->n++;
+    snprintf(l->last, sizeof l->last, "%s", name);
+    if (slash)
+        gw_str_printf(&l->xml, "<CommonPrefixes><Prefix>%s</Prefix></CommonPrefixes>", name);
+    else
+        gw_str_printf(&l->xml,
+                      "<Contents><Key>%s</Key><ETag>&quot;v%d&quot;</ETag><Size>%lld</Size>"
+                      "</Contents>",
+                      name, o->version, (long long)o->n);
+}
+
+/* Keys without what XML would escape. */
+static bool send_list(request *r) {
+    store_server *s = r->s;
+    char prefix[600] = "", after[600] = "", delimiter[8] = "", most[16] = "1000";
+    listing l = {.prefix = prefix, .after = after};
+    size_t n = strlen(r->path);
+    (void)parameter(r, "prefix", prefix, sizeof prefix);
+    (void)parameter(r, "continuation-token", after, sizeof after);
+    (void)parameter(r, "max-keys", most, sizeof most);
+    l.folders = parameter(r, "delimiter", delimiter, sizeof delimiter) && *delimiter;
+    l.most = (int)strtol(most, NULL, 10);
+    unescape_value(prefix);
+    unescape_value(after);
+    if (n > 1 && r->path[n - 1] == '/') n--;
+    pthread_mutex_lock(&s->lock);
+    for (const object *o = s->objects; o && !l.more; o = o->next)
+        if (strncmp(o->path, r->path, n) == 0 && o->path[n] == '/')
+            list_one(&l, o, o->path + n + 1);
+    pthread_mutex_unlock(&s->lock);
+    gw_str out = {0};
+    gw_str_printf(&out, "<ListBucketResult><IsTruncated>%s</IsTruncated>",
+                  l.more ? "true" : "false");
+    if (l.more) gw_str_printf(&out, "<NextContinuationToken>%s</NextContinuationToken>", l.last);
+    gw_str_printf(&out, "%s</ListBucketResult>", gw_str_c(&l.xml));
+    bool ok = answer(r, 200, "", gw_str_c(&out));
+    gw_str_release(&out);
+    gw_str_release(&l.xml);
+    return ok;
+}
+
 /* --- requests --------------------------------------------------------------------------------- */
 
 static bool fits(const store_fault *f, const request *r) {
@@ -563,6 +673,8 @@ static bool serve(request *r) {
         reset_connection(r->fd);
         return false;
     }
+    char kind[8];
+    if (reads && parameter(r, "list-type", kind, sizeof kind)) return send_list(r);
     if (reads) {
         content c = content_of(r);
         bool ok = send_object(r, &c);
@@ -752,6 +864,12 @@ const char *store_server_url(const store_server *s) { return s->url; }
 void store_server_fault(store_server *s, const store_fault *f) {
     pthread_mutex_lock(&s->lock);
     if (s->nfaults < MAX_FAULTS) s->faults[s->nfaults++] = *f;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void store_server_set_clock(store_server *s, double ahead_s) {
+    pthread_mutex_lock(&s->lock);
+    s->ahead_s = ahead_s;
     pthread_mutex_unlock(&s->lock);
 }
 

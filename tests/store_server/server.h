@@ -61,6 +61,8 @@ void store_server_set(store_server *s, const char *path, const void *bytes, int6
 uint8_t *store_server_get(store_server *s, const char *path, int64_t *n);
 /* Faults are looked at in the order in which they were added; the first that fits acts. */
 void store_server_fault(store_server *s, const store_fault *f);
+/* Its clock, by which objects are dated and answers too, goes so much before this machine's. */
+void store_server_set_clock(store_server *s, double ahead_s);
 void store_server_no_faults(store_server *s);
 void store_server_get_stats(store_server *s, store_server_stats *out);
 /* Multipart uploads that are under way. */

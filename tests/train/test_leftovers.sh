@@ -94,6 +94,20 @@ old=$(folders)
 grep -q "begins anew, as asked, and removes none" err || { cat err; exit 1; }
 [ "$(folders)" -gt "$old" ] || { ls there/checkpoints; exit 1; }
 
+# ... nor does anything that comes later, until its list of what stays is removed
+files() { find there/checkpoints -name 'rank-*' | wc -l; }
+data=$(files)
+"$GW_BIN" train run.yaml --out kept --resume --set train.steps=9 --set checkpoint.dir=there \
+    --set checkpoint.keep_last=1 > out 2> err
+"$GW_BIN" checkpoint prune kept --keep-last 1 > out
+[ "$(files)" -ge "$old" ] || { ls -R there/checkpoints; exit 1; }
+[ "$(files)" -le "$data" ] || { ls -R there/checkpoints; exit 1; } # its own went
+"$GW_BIN" checkpoint ls kept --json > out
+grep -q '"stays": true' out || [ "$(find there/checkpoints -name '*.replaced-*' | wc -l)" -gt 0 ]
+rm there/checkpoints/kept.json
+"$GW_BIN" checkpoint prune kept --keep-last 1 > out
+[ "$(files)" -eq 1 ] || { ls -R there/checkpoints; cat out; exit 1; }
+
 # ---- an accumulation that contradicts the global batch is refused as in a new run
 cat > batch.yaml <<'END'
 model: {family: llama, layers: 1, hidden: 16, heads: 2, ffn: 32}

@@ -102,6 +102,13 @@ static void set_pii(gw_databuild *b) {
     }
 }
 
+static gw_spans *new_spans(const gw_pipeline *p, gw_span_kind kind) {
+    gw_span_options o = gw_span_options_default(kind);
+    o.min_bytes = (int)p->dedup.span_bytes;
+    o.normalise = o.normalise || p->dedup.span_simplified;
+    return gw_spans_new(&o);
+}
+
 static gw_status set_dedup(gw_databuild *b, gw_diags *dg) {
     const gw_pipeline *p = b->p;
     int bands = 0;
@@ -113,20 +120,24 @@ static gw_status set_dedup(gw_databuild *b, gw_diags *dg) {
     }
     b->nkeys = bands + (p->dedup.exact ? 1 : 0);
     b->row_keys = gw_arena_new(b->arena, gw_hash128, b->nkeys + 1);
-    if (p->dedup.spans < 0) return GW_OK;
-    b->span_options = gw_span_options_default((gw_span_kind)p->dedup.spans);
-    b->span_options.min_bytes = (int)p->dedup.span_bytes;
-    b->spans = gw_spans_new(&b->span_options);
-    return GW_OK;
+    for (int k = 0; k < GW_SPAN_KINDS; k++)
+        if (p->dedup.spans >> k & 1) b->spans[k] = new_spans(p, (gw_span_kind)k);
+    if (p->dedup.bloom == GW_BLOOM_PARAGRAPHS) b->seen_spans = new_spans(p, GW_SPAN_PARAGRAPHS);
+    if (p->dedup.bloom == GW_BLOOM_LINES) b->seen_spans = new_spans(p, GW_SPAN_LINES);
+    return gw_build_check_dedup(b, dg);
 }
 
 static gw_status set_tokenizer(gw_databuild *b, gw_diags *dg) {
     const gw_pipeline *p = b->p;
-    if (p->output.format == GW_FORMAT_NONE) return GW_OK;
+    bool shards = p->output.format != GW_FORMAT_NONE;
+    bool cuts = p->dedup.substring > 0 && p->dedup.substring_of == GW_SUBSTRING_TOKENS;
     gw_tokenizer_options o = {.pattern = p->tokenizer.pattern,
                               .unicode_version = (int)p->tokenizer.unicode};
-    GW_TRY(gw_tokenizer_open(p->tokenizer.path, &o, &b->tokenizer, dg));
+    if (!shards && !cuts) return GW_OK;
+    GW_TRY(gw_tokenizer_open(p->tokenizer.path, &o, shards ? &b->tokenizer : &b->own_cutter, dg));
     b->scratch = gw_tok_scratch_new();
+    if (cuts) b->cutter = shards ? b->tokenizer : b->own_cutter;
+    if (!shards) return GW_OK;
     if (!p->tokenizer.append_eos || gw_tokenizer_eos(b->tokenizer) >= 0) return GW_OK;
     gw_diag *g = gw_diag_add(dg, GW_ERROR, GW_ERR_CONFIG, "data-no-eos",
                              gw_pipeline_where(p, "tokenizer.path"),
@@ -146,6 +157,7 @@ static gw_status make(gw_databuild *b, gw_diags *dg) {
     set_source(b);
     set_pii(b);
     st = gw_filters_new(b->p->filters, b->p->file, &b->filters, dg);
+    if (st == GW_OK && !b->p->measure_removed) gw_filters_until_removed(b->filters);
     st = first_of(st, set_dedup(b, dg));
     st = first_of(st, set_tokenizer(b, dg));
     if (!gw_str_eq(b->p->language.model, "none"))
@@ -162,10 +174,12 @@ static void unmake(gw_databuild *b) {
     gw_langid_free(b->langid);
     gw_filters_free(b->filters);
     gw_minhash_free(b->minhash);
-    gw_spans_free(b->spans);
+    for (int k = 0; k < GW_SPAN_KINDS; k++) gw_spans_free(b->spans[k]);
+    gw_spans_free(b->seen_spans);
     gw_pii_free(b->pii);
     gw_tok_scratch_free(b->scratch);
     gw_tokenizer_free(b->tokenizer);
+    gw_tokenizer_free(b->own_cutter);
 }
 
 static int cores(void) {

@@ -11,24 +11,41 @@
 #ifndef GW_DATA_BUILD_IMPL_H
 #define GW_DATA_BUILD_IMPL_H
 
-#include "base/hash.h"          /* gw_hash128 */
-#include "base/io.h"            /* gw_path_join */
-#include "data/build/build.h"   /* gw_build_options */
-#include "data/build/columns.h" /* gw_columns */
-#include "data/build/stages.h"  /* gw_stages */
-#include "data/build/units.h"   /* gw_units */
-#include "data/dedup/dedup.h"   /* gw_dedup_options */
-#include "data/dedup/minhash.h" /* gw_minhash */
-#include "data/dedup/spans.h"   /* gw_spans */
-#include "data/filter/filter.h" /* gw_filters */
-#include "data/source.h"        /* gw_source */
-#include "data/text/extract.h"  /* gw_extract */
-#include "data/text/langid.h"   /* gw_langid */
-#include "data/text/pii.h"      /* gw_pii */
-#include "data/tokenizer.h"     /* gw_tokenizer */
+#include "base/hash.h"             /* gw_hash128 */
+#include "base/io.h"               /* gw_path_join */
+#include "data/build/build.h"      /* gw_build_options */
+#include "data/build/columns.h"    /* gw_columns */
+#include "data/build/stages.h"     /* gw_stages */
+#include "data/build/units.h"      /* gw_units */
+#include "data/dedup/bloom_pass.h" /* gw_bloom_pass_options */
+#include "data/dedup/dedup.h"      /* gw_dedup_options */
+#include "data/dedup/minhash.h"    /* gw_minhash */
+#include "data/dedup/spans.h"      /* gw_spans */
+#include "data/dedup/substring.h"  /* gw_substring_options */
+#include "data/filter/filter.h"    /* gw_filters */
+#include "data/source.h"           /* gw_source */
+#include "data/text/extract.h"     /* gw_extract */
+#include "data/text/langid.h"      /* gw_langid */
+#include "data/text/pii.h"         /* gw_pii */
+#include "data/tokenizer.h"        /* gw_tokenizer */
 
 /* A verdict of a row: 0 stays, f + 1 removed by filter f, GW_VERDICT_EMPTY has no text. */
 enum { GW_VERDICT_KEPT = 0, GW_VERDICT_EMPTY = 255 };
+
+/* Lists of documents that go, in the order in which they are found: each later step looks only at
+ * what the earlier ones have left. */
+enum { GW_GONE_SEEN, GW_GONE_ALIKE, GW_GONE_LISTS };
+/* Lists of ranges that are cut out of what is left; the first three by gw_span_kind. */
+enum {
+    GW_CUT_LINES = GW_SPAN_LINES,
+    GW_CUT_PARAGRAPHS = GW_SPAN_PARAGRAPHS,
+    GW_CUT_SENTENCES = GW_SPAN_SENTENCES,
+    GW_SPAN_KINDS,
+    GW_CUT_SUBSTRINGS = GW_SPAN_KINDS,
+    GW_CUT_SEEN,
+    GW_CUTS
+};
+extern const char *const gw_cut_names[GW_CUTS]; /* "lines" */
 
 /* Everything is made before workers are, so that each has its own copy of the scratch. */
 typedef struct gw_databuild {
@@ -44,9 +61,11 @@ typedef struct gw_databuild {
     gw_extract *extract;
     gw_langid *langid; /* NULL: none */
     gw_filters *filters;
-    gw_minhash *minhash; /* NULL: no near dedup */
-    gw_spans *spans;     /* NULL: none */
-    gw_span_options span_options;
+    gw_minhash *minhash;            /* NULL: no near dedup */
+    gw_spans *spans[GW_SPAN_KINDS]; /* NULL: not asked for */
+    gw_spans *seen_spans;           /* of a Bloom filter's parts, or NULL */
+    const gw_tokenizer *cutter;     /* substrings are counted in its tokens; NULL: in bytes */
+    gw_tokenizer *own_cutter;       /* the same where nothing else needs a tokenizer */
     gw_pii *pii;
     gw_pii_options pii_options;
     bool pii_on;
@@ -58,9 +77,12 @@ typedef struct gw_databuild {
     double *signals;
     gw_hash128 map_options, keys_options, decide_options, emit_options;
     /* dedup: set by its phase */
-    gw_dedup_options docs_dedup, spans_dedup;
-    gw_dedup_result *removed, *ranges; /* opened by each worker */
-    void *progress;                    /* of the phase that runs, or NULL */
+    gw_dedup_options docs_dedup, spans_dedup[GW_SPAN_KINDS];
+    gw_bloom_pass_options bloom;
+    gw_substring_options substring;
+    gw_span_kind kind;                                         /* of the spans that are cut now */
+    gw_dedup_result *removed[GW_GONE_LISTS], *ranges[GW_CUTS]; /* opened by each worker; or NULL */
+    void *progress;                                            /* of the phase that runs, or NULL */
 } gw_databuild;
 
 // ------------------------------------------------------------------ names and keys
@@ -103,11 +125,17 @@ enum {
     GW_DOCS_SIGNALS
 };
 enum { GW_KEEP_FILTER, GW_KEEP_REASON, GW_KEEP_KEYS };
-enum { GW_TOKS_ROW, GW_TOKS_COUNT, GW_TOKS_TOKENS, GW_TOKS_BYTES, GW_TOKS_TEXT, GW_TOKS_URL };
+enum {
+    GW_TOKS_ROW,
+    GW_TOKS_COUNT,
+    GW_TOKS_TOKENS,
+    GW_TOKS_BYTES,
+    GW_TOKS_TEXT,
+    GW_TOKS_URL,
+    GW_TOKS_CUT
+};
 
 gw_status gw_build_map_unit(void *build, void *state, int64_t unit, gw_diags *dg);
-gw_status gw_build_keys_unit(void *build, void *state, int64_t unit, gw_diags *dg);
-gw_status gw_build_spans_unit(void *build, void *state, int64_t unit, gw_diags *dg);
 gw_status gw_build_emit_unit(void *build, void *state, int64_t unit, gw_diags *dg);
 
 /* A .keep file of a unit whose .docs file is there. *need_text: a document that is kept now has no

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a build has come to: manifest.json, report.json, report.md.
+// What a build has come to: manifest.json, report.json, report.md, report.html.
 //
 // The manifest says what the shards are: documents and bytes at each boundary of the pipeline,
 // files, tokenizer, options. It depends on inputs and options alone, so two builds can be compared
@@ -67,12 +67,24 @@ static void add_keep(gw_build_sums *s, const gw_databuild *b, const json_t *m) {
     add_time(s, m);
 }
 
+static const char *const whys[GW_DEDUP_SEEN + 1] = {[GW_DEDUP_NEAR] = "near",
+                                                    [GW_DEDUP_EXACT] = "exact",
+                                                    [GW_DEDUP_INDEX] = "index",
+                                                    [GW_DEDUP_SEEN] = "seen"};
+
 static void add_toks(gw_build_sums *s, const json_t *m) {
     s->out_documents += number(m, "documents");
     s->out_bytes += number(m, "text_bytes");
     s->tokens += number(m, "tokens");
-    s->duplicates += number(m, "removed");
     s->cut_bytes += number(m, "cut_bytes");
+    s->emptied += number(m, "emptied");
+    for (int w = 0; w <= GW_DEDUP_SEEN; w++)
+        s->gone[w] += number(json_object_get(m, "removed"), whys[w]);
+    for (int k = 0; k < GW_CUTS; k++) {
+        const json_t *c = json_object_get(json_object_get(m, "cut"), gw_cut_names[k]);
+        s->cut_ranges[k] += number(c, "ranges");
+        s->cut_by[k] += number(c, "bytes");
+    }
     s->specials += number(m, "specials");
     for (int k = 0; k < GW_PII_KINDS; k++)
         s->pii[k] += number(json_object_get(m, "pii"), gw_pii_kind_name((gw_pii_kind)k));
@@ -137,37 +149,11 @@ static gw_status pick_unit(const gw_databuild *b, int64_t unit, pick *lists, int
     return st;
 }
 
-/* The end of the last whole character within `most` bytes. */
-static int64_t whole_characters(const char *t, int64_t n, int64_t most) {
-    if (n <= most) return n;
-    while (most > 0 && ((unsigned char)t[most] & 0xc0u) == 0x80u) most--;
-    return most;
-}
-
 static gw_status show(const gw_databuild *b, const gw_filter_desc *d, const pick *p, json_t *out,
                       gw_diags *dg) {
-    gw_columns *docs;
-    gw_column_data url = {0}, text = {0};
-    int64_t block = 0, first = 0, n;
-    GW_TRY(gw_build_open_unit(b, GW_UNIT_DOCS, p->unit, &docs, dg));
-    while (p->row >= first + gw_columns_block_rows(docs, block))
-        first += gw_columns_block_rows(docs, block++);
-    gw_status st = gw_columns_read(docs, GW_DOCS_URL, block, &url, dg);
-    if (st == GW_OK) st = gw_columns_read(docs, GW_DOCS_TEXT, block, &text, dg);
-    if (st == GW_OK) {
-        const char *u = gw_column_bytes(&url, p->row - first, &n);
-        json_t *o = json_pack("{s:I, s:I, s:s, s:o}", "unit", (json_int_t)p->unit, "row",
-                              (json_int_t)p->row, "reason",
-                              p->reason < d->nreasons ? d->reasons[p->reason] : "", "url",
-                              gw_json_text_n(u, (size_t)n));
-        const char *t = gw_column_bytes(&text, p->row - first, &n);
-        json_object_set_new(o, "text", gw_json_text_n(t, (size_t)whole_characters(t, n, 300)));
-        json_array_append_new(out, o);
-    }
-    gw_column_data_release(&url);
-    gw_column_data_release(&text);
-    gw_columns_close(docs);
-    return st;
+    json_t *o = json_pack("{s:s}", "reason", p->reason < d->nreasons ? d->reasons[p->reason] : "");
+    json_array_append_new(out, o);
+    return gw_build_show_row(b, p->unit, p->row, o, dg);
 }
 
 static json_t *filter_json(const gw_databuild *b, const gw_build_sums *s, int f) {
@@ -257,14 +243,46 @@ static json_t *pii_json(const gw_build_sums *s) {
     return o;
 }
 
-static json_t *dedup_json(gw_databuild *b, const gw_build_sums *s, gw_diags *dg) {
-    json_t *o = json_pack("{s:I, s:I}", "removed", (json_int_t)s->duplicates, "cut_bytes",
-                          (json_int_t)s->cut_bytes);
+static json_t *cuts_json(const gw_databuild *b, const gw_build_sums *s) {
+    json_t *o = json_object();
+    for (int k = 0; k < GW_CUTS; k++) {
+        bool asked = k < GW_SPAN_KINDS        ? b->spans[k] != NULL
+                     : k == GW_CUT_SUBSTRINGS ? b->p->dedup.substring > 0
+                                              : b->seen_spans != NULL;
+        if (asked)
+            json_object_set_new(o, gw_cut_names[k],
+                                json_pack("{s:I, s:I}", "ranges", (json_int_t)s->cut_ranges[k],
+                                          "bytes", (json_int_t)s->cut_by[k]));
+    }
+    return o;
+}
+
+/* The Bloom filter as it is at the end; null where there is none. */
+static json_t *bloom_json(const gw_databuild *b, gw_diags *dg) {
     gw_dedup_result *r = NULL;
+    if (b->p->dedup.bloom == GW_BLOOM_NONE || gw_bloom_pass_result(&b->bloom, &r, dg) != GW_OK)
+        return json_null();
+    gw_bloom_pass_totals t = gw_bloom_pass_of(r);
+    gw_dedup_result_free(r);
+    return json_pack("{s:I, s:I, s:I, s:I, s:i, s:f}", "asked", (json_int_t)t.asked, "new",
+                     (json_int_t)t.new_keys, "held", (json_int_t)t.held, "bits", (json_int_t)t.bits,
+                     "hashes", t.hashes, "false_alarms", t.rate);
+}
+
+static json_t *dedup_json(gw_databuild *b, const gw_build_sums *s, gw_diags *dg) {
+    int64_t removed = 0;
+    json_t *o = json_object();
+    gw_dedup_result *r = NULL;
+    for (int w = 0; w <= GW_DEDUP_SEEN; w++) removed += s->gone[w];
+    json_object_set_new(o, "removed", json_integer(removed));
+    json_object_set_new(o, "cut_bytes", json_integer(s->cut_bytes));
+    json_object_set_new(o, "emptied", json_integer(s->emptied));
+    for (int w = 0; w <= GW_DEDUP_SEEN; w++)
+        json_object_set_new(o, whys[w], json_integer(s->gone[w]));
+    json_object_set_new(o, "cut", cuts_json(b, s));
+    json_object_set_new(o, "bloom", bloom_json(b, dg));
     if (!b->nkeys || gw_dedup_result_open(&b->docs_dedup, &r, dg) != GW_OK) return o;
     gw_dedup_totals t = gw_dedup_result_totals(r);
-    json_object_set_new(o, "exact", json_integer(t.exact));
-    json_object_set_new(o, "near", json_integer(t.near));
     json_object_set_new(o, "clusters", json_integer(t.clusters));
     json_object_set_new(o, "pairs", json_integer(t.pairs));
     gw_dedup_result_free(r);
@@ -276,7 +294,9 @@ static json_t *options_json(const gw_databuild *b) {
     gw_pipeline_text(b->p,
                      "input.kind input.text_key input.url_key input.date_key input.html "
                      "input.check_digests input.strict input.max_record_bytes extract. "
-                     "language. filters dedup. pii. tokenizer. output.format "
+                     "language. filters dedup.exact dedup.near dedup.jaccard dedup.span "
+                     "dedup.spans dedup.substring dedup.index_only dedup.bloom: dedup.bloom_keys "
+                     "dedup.bloom_rate pii. tokenizer. output.format "
                      "output.shard_bytes output.megatron output.compression output.text "
                      "output.url keep_removed",
                      &text);
@@ -340,15 +360,15 @@ static json_t *input_json(const gw_build_sums *s) {
 }
 
 static json_t *report_json(const gw_databuild *b, const gw_build_sums *s, const json_t *shards,
-                           json_t *filters, json_t *dedup, const double *phases) {
+                           json_t *filters, json_t *dedup, json_t *clusters, const double *phases) {
     static const char *const names[GW_PHASES] = {"map", "dedup", "emit", "shards"};
     json_t *times = json_object();
     double cpu = s->cpu + phases[GW_PHASE_DEDUP] + phases[GW_PHASE_SHARDS];
     for (int i = 0; i < GW_PHASES; i++) json_object_set_new(times, names[i], json_real(phases[i]));
-    return json_pack("{s:o, s:O, s:O, s:o, s:o, s:o, s:o, s:f, s:f, s:o}", "boundaries",
-                     boundaries_json(b, s, shards), "filters", filters, "dedup", dedup, "pii",
-                     pii_json(s), "input", input_json(s), "stages", stages_json(s), "phases_cpu_s",
-                     times, "cpu_s", cpu, "page_MB_per_core_s",
+    return json_pack("{s:o, s:O, s:O, s:O, s:o, s:o, s:o, s:o, s:f, s:f, s:o}", "boundaries",
+                     boundaries_json(b, s, shards), "filters", filters, "dedup", dedup, "clusters",
+                     clusters, "pii", pii_json(s), "input", input_json(s), "stages", stages_json(s),
+                     "phases_cpu_s", times, "cpu_s", cpu, "page_MB_per_core_s",
                      cpu > 0 ? (double)s->raw_bytes / 1e6 / cpu : 0.0, "extrapolated",
                      extrapolated(b, s, cpu));
 }
@@ -362,6 +382,11 @@ static gw_status write_all(gw_databuild *b, const json_t *manifest, const json_t
     if (st == GW_OK)
         st = gw_file_write_atomic(gw_path_join(b->arena, dir, "report.md"), gw_str_c(&text),
                                   (int64_t)text.len, dg);
+    gw_str_clear(&text);
+    gw_build_report_html(report, dir, &text);
+    if (st == GW_OK)
+        st = gw_file_write_atomic(gw_path_join(b->arena, dir, "report.html"), gw_str_c(&text),
+                                  (int64_t)text.len, dg);
     if (st == GW_OK)
         st = gw_json_write_file(gw_path_join(b->arena, dir, "manifest.json"), manifest, 1, dg);
     gw_str_release(&text);
@@ -371,21 +396,27 @@ static gw_status write_all(gw_databuild *b, const json_t *manifest, const json_t
 gw_status gw_build_report(gw_databuild *b, json_t *shards, const double *phases, bool write,
                           json_t **report, gw_diags *dg) {
     gw_build_sums s = {.damaged = json_array()};
-    json_t *filters = json_array();
+    json_t *filters = json_array(), *clusters = NULL;
     s.width = b->tokenizer ? gw_token_width(gw_tokenizer_vocab_size(b->tokenizer)) : 0;
     s.removed =
         gw_arena_new(b->arena, int64_t, (gw_filters_count(b->filters) + 1) * GW_MOST_REASONS);
     gw_status st = GW_OK;
     for (int64_t u = 0; u < b->units.count && st == GW_OK; u++) st = add_unit(&s, b, u, dg);
     if (st == GW_OK) st = filters_json(b, &s, filters, dg);
+    if (st == GW_OK) st = gw_build_clusters(b, &clusters, dg);
     if (st == GW_OK) {
         json_t *dedup = dedup_json(b, &s, dg);
-        json_t *manifest = manifest_json(b, &s, shards, dedup);
-        *report = report_json(b, &s, shards, filters, dedup, phases);
+        json_t *plain = json_deep_copy(dedup); /* a rate's last digits hang on the library */
+        (void)json_object_del(json_object_get(plain, "bloom"), "false_alarms");
+        json_t *manifest = manifest_json(b, &s, shards, plain);
+        json_decref(plain);
+        if (!clusters) clusters = json_null();
+        *report = report_json(b, &s, shards, filters, dedup, clusters, phases);
         if (write) st = write_all(b, manifest, *report, dg);
         json_decref(manifest);
         json_decref(dedup);
     }
+    json_decref(clusters);
     json_decref(filters);
     json_decref(s.damaged);
     return st;

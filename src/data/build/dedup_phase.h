@@ -6,9 +6,11 @@
 #include "base/diag.h"             /* gw_status, gw_diags */
 #include "data/build/build_impl.h" /* gw_databuild */
 
-/* After the map phase of all units. Sets b->docs_dedup and b->spans_dedup. */
+/* Before anything is done: are the index and the filter that are named there, and of this kind? */
+GW_WARN_UNUSED gw_status gw_build_check_dedup(gw_databuild *b, gw_diags *dg);
+/* After the map phase of all units. Sets the options of all steps in b. */
 GW_WARN_UNUSED gw_status gw_build_dedup(gw_databuild *b, gw_diags *dg);
-/* For gw_pool: b->removed and b->ranges of this process. */
+/* For gw_pool: b->removed and b->ranges of this process, of what is asked for. */
 gw_status gw_build_open_results(void *build, void **state, gw_diags *dg);
 void gw_build_close_results(void *build, void *state);
 

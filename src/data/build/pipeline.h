@@ -14,13 +14,24 @@
 
 enum { GW_FORMAT_NONE = 0, GW_FORMAT_MDS = 1, GW_FORMAT_MEGATRON = 2, GW_FORMAT_BOTH = 3 };
 
+enum { GW_SUBSTRING_TOKENS, GW_SUBSTRING_BYTES };     /* dedup.substring_of */
+enum { GW_SUBSTRING_FIRST, GW_SUBSTRING_NONE };       /* dedup.substring_keep */
+enum { GW_SUBSTRING_WORDS, GW_SUBSTRING_CHARACTERS }; /* dedup.substring_edges */
+/* dedup.bloom: what a filter is asked about. */
+typedef enum gw_bloom_of {
+    GW_BLOOM_NONE,
+    GW_BLOOM_DOCUMENTS,
+    GW_BLOOM_PARAGRAPHS,
+    GW_BLOOM_LINES
+} gw_bloom_of;
+
 typedef struct gw_pl_list {
     const char *const *items;
     int64_t count;
 } gw_pl_list;
 
 /* As resolved: every key has a value. Strings live in the arena; a TEXT that is not given and has
- * no default is NULL. */
+ * no default, or is given as "", is NULL. */
 typedef struct gw_pipeline {
     gw_arena arena;
     const char *file; /* for errors */
@@ -41,9 +52,20 @@ typedef struct gw_pipeline {
     const gw_yaml_node *filters; /* a list, or NULL */
     struct {
         bool exact;
-        const char *near; /* "none": no MinHash */
-        int spans;        /* gw_span_kind, or -1: none */
+        const char *near;       /* "none": no MinHash */
+        double jaccard;         /* 0: not looked at */
+        const char *signatures; /* NULL: none */
+        int spans;              /* 1 << gw_span_kind each; 0: none */
         int64_t span_bytes;
+        bool span_simplified;
+        int64_t substring; /* tokens or bytes; 0: none */
+        int substring_of, substring_keep, substring_edges;
+        const char *index, *index_out; /* NULL: none */
+        bool index_only;
+        int bloom; /* gw_bloom_of */
+        int64_t bloom_keys;
+        double bloom_rate;
+        const char *bloom_in, *bloom_out; /* NULL: none */
     } dedup;
     struct {
         int email, ip, phone, card, secret; /* gw_pii_how */
@@ -64,7 +86,7 @@ typedef struct gw_pipeline {
     struct {
         int64_t workers, memory;
     } run;
-    bool keep_removed;
+    bool keep_removed, measure_removed;
     int64_t samples, seed;
     struct {
         double tokens, core_hour_price;
@@ -84,10 +106,13 @@ GW_WARN_UNUSED gw_status gw_pipeline_parse(gw_pipeline *p, const char *name, con
 void gw_pipeline_release(gw_pipeline *p);
 
 /* Appends "key: value" lines of all keys that begin with one of the prefixes (separated by spaces;
- * "" all): what a phase depends on, as text that is hashed, and what `data keys` prints. */
+ * "" all; one that ends in ':' is a whole key): what a phase depends on, as text that is hashed,
+ * and what `data keys` prints. */
 void gw_pipeline_text(const gw_pipeline *p, const char *prefixes, gw_str *out);
 /* The whole table as a commented pipeline file, defaults filled in. */
 void gw_pipeline_keys(gw_str *out);
+/* A JSON Schema of such files, for editors: docs/pipeline.schema.json. */
+void gw_pipeline_schema(gw_str *out);
 /* Where a key was given, else the file alone. */
 gw_where gw_pipeline_where(const gw_pipeline *p, const char *key);
 

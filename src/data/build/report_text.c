@@ -120,14 +120,36 @@ static void add_damage(const json_t *report, gw_str *out) {
     }
 }
 
-void gw_build_report_text(const json_t *report, gw_str *out) {
-    const json_t *d = json_object_get(report, "dedup");
-    add_boundaries(report, out);
+static void add_dedup(const json_t *report, gw_str *out) {
+    const json_t *d = json_object_get(report, "dedup"), *bloom = json_object_get(d, "bloom");
+    const char *name;
+    json_t *value, *cut = json_object_get(d, "cut");
+    char count[32];
     gw_str_printf(out,
                   "\nDedup removed %" PRId64 " documents (%" PRId64 " equal, %" PRId64
                   " nearly equal, %" PRId64 " clusters) and cut %" PRId64 " bytes.\n",
                   number(d, "removed"), number(d, "exact"), number(d, "near"),
                   number(d, "clusters"), number(d, "cut_bytes"));
+    if (number(d, "index"))
+        gw_str_printf(out, "Of these %s documents stand in the index.\n",
+                      gw_fmt_count(count, number(d, "index")));
+    if (json_is_object(bloom))
+        gw_str_printf(out,
+                      "The Bloom filter was asked %" PRId64 " times and had not seen %" PRId64
+                      "; of what is new %.2g are false alarms at its end. It took %" PRId64
+                      " documents.\n",
+                      number(bloom, "asked"), number(bloom, "new"), real(bloom, "false_alarms"),
+                      number(d, "seen"));
+    if (json_object_size(cut) == 0) return;
+    gw_str_add(out, "\n| what is cut out | ranges | bytes |\n|---|--:|--:|\n");
+    json_object_foreach(cut, name, value)
+        gw_str_printf(out, "| %s | %s | %" PRId64 " |\n", name,
+                      gw_fmt_count(count, number(value, "ranges")), number(value, "bytes"));
+}
+
+void gw_build_report_text(const json_t *report, gw_str *out) {
+    add_boundaries(report, out);
+    add_dedup(report, out);
     add_filters(report, out);
     add_stages(report, out);
     add_extrapolated(report, out);

@@ -15,9 +15,10 @@
 #include "base/str.h"      /* gw_str_starts */
 
 static bool is_ours(const char *name) {
-    static const char *const begins[] = {"unit-",   "band-",     "removed.",  "shard.",
-                                         "tokens-", "mds-",      "megatron-", "times.json",
-                                         "shards.", "manifest.", "report.",   "index.json"};
+    static const char *const begins[] = {"unit-",     "band-",      "removed.",   "shard.",
+                                         "tokens-",   "mds-",       "seen.",      "part-",
+                                         "megatron-", "times.json", "shards.",    "manifest.",
+                                         "report.",   "index.json", "substrings."};
     if (!strstr(name, ".tmp-") && !strstr(name, ".tmp.")) return false;
     for (size_t i = 0; i < GW_COUNT(begins); i++)
         if (gw_str_starts(name, begins[i])) return true;
@@ -49,8 +50,16 @@ static void sweep_fetched(const char *work) {
 }
 
 void gw_build_sweep(const char *out) {
-    static const char *const folders[] = {"",     "/work",    "/work/dedup", "/work/spans",
-                                          "/mds", "/megatron"};
+    static const char *const folders[] = {"",
+                                          "/work",
+                                          "/work/dedup",
+                                          "/work/spans/lines",
+                                          "/work/spans/paragraphs",
+                                          "/work/spans/sentences",
+                                          "/work/bloom",
+                                          "/work/substring",
+                                          "/mds",
+                                          "/megatron"};
     gw_str path = {0};
     for (size_t i = 0; i < GW_COUNT(folders); i++) {
         gw_str_clear(&path);

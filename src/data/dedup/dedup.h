@@ -98,13 +98,14 @@ GW_WARN_UNUSED gw_status gw_dedup_run(const gw_dedup_options *o, gw_comm *comm, 
 typedef enum gw_dedup_why {
     GW_DEDUP_NEAR,  /* shares a band with another of its cluster */
     GW_DEDUP_EXACT, /* its text is that of a document with a smaller id */
-    GW_DEDUP_INDEX  /* its cluster touches the index; no survivor */
+    GW_DEDUP_INDEX, /* its cluster touches the index; no survivor */
+    GW_DEDUP_SEEN   /* a Bloom filter has seen its text (bloom_pass.h); no survivor */
 } gw_dedup_why;
 
 typedef struct gw_dedup_removed {
     uint32_t index; /* of the document in its unit */
     gw_dedup_why why;
-    gw_doc_id survivor; /* not of INDEX */
+    gw_doc_id survivor; /* not of INDEX and SEEN */
 } gw_dedup_removed;
 
 /* A range of bytes of a document's text; end > begin. */
@@ -127,7 +128,7 @@ GW_WARN_UNUSED gw_status gw_dedup_result_open(const gw_dedup_options *o, gw_dedu
                                               gw_diags *dg);
 void gw_dedup_result_free(gw_dedup_result *r);
 gw_dedup_totals gw_dedup_result_totals(const gw_dedup_result *r);
-/* Is step 3 done, with this tag? */
+/* Is step 3 done, with this tag, and does the index that index_out asks for stand? */
 bool gw_dedup_done(const gw_dedup_options *o);
 /* The removed documents of a unit by index; borrowed until the next call. */
 GW_WARN_UNUSED gw_status gw_dedup_result_unit(gw_dedup_result *r, uint32_t unit,
@@ -137,6 +138,19 @@ GW_WARN_UNUSED gw_status gw_dedup_result_unit(gw_dedup_result *r, uint32_t unit,
 GW_WARN_UNUSED gw_status gw_dedup_result_ranges(gw_dedup_result *r, uint32_t unit,
                                                 const gw_dedup_range **out, int64_t *count,
                                                 gw_diags *dg);
+
+/* ---- an index ---- */
+
+typedef struct gw_dedup_index_info {
+    int bands, parts;
+    uint64_t recipe;
+    int64_t keys;
+    gw_hash128 content; /* changes when a key does */
+} gw_dedup_index_info;
+/* Looks at the folder of an index: its files must be all there and belong together. GW_ERR_FORMAT
+ * (dedup-index) where they do not, GW_ERR_IO where there are none. */
+GW_WARN_UNUSED gw_status gw_dedup_index_look(const char *folder, gw_dedup_index_info *out,
+                                             gw_diags *dg);
 
 /* ---- texts ---- */
 

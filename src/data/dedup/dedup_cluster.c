@@ -153,24 +153,25 @@ static gw_status run_step(step *x, const char *path, gw_diags *dg) {
 }
 
 /* Half-written files of processes that were killed: when all steps are done nobody writes there. */
-static void sweep(const char *dir) {
-    DIR *d = opendir(dir);
+static void sweep(const gw_dedup_options *o) {
+    DIR *d = opendir(o->dir);
     struct dirent *e;
     gw_arena a = {0};
     while (d && (e = readdir(d))) {
         static const char *const kinds[] = {".keys.tmp-", ".recs.tmp-", ".sets.tmp-",
                                             ".shingles.tmp-"};
         for (size_t i = 0; i < GW_COUNT(kinds); i++)
-            if (strstr(e->d_name, kinds[i])) unlink(gw_path_join(&a, dir, e->d_name));
+            if (strstr(e->d_name, kinds[i])) unlink(gw_path_join(&a, o->dir, e->d_name));
     }
     if (d) closedir(d);
+    gw_dedup_index_sweep(o);
     gw_arena_release(&a);
 }
 
 gw_status gw_dedup_cluster(const gw_dedup_options *o, gw_diags *dg) {
     GW_TRY(gw_dedup_check(o, dg));
     if (gw_dedup_done(o)) {
-        sweep(o->dir); /* the process that finished it may have been killed before it did */
+        sweep(o); /* the process that finished it may have been killed before it did */
         return GW_OK;
     }
     gw_arena a = {0};
@@ -180,7 +181,7 @@ gw_status gw_dedup_cluster(const gw_dedup_options *o, gw_diags *dg) {
               .nodes = gw_sorter_new(o->dir, 2, o->spans ? memory / 2 : memory / 8),
               .roots = gw_sorter_new(o->dir, 2, memory / 8)};
     gw_status s = run_step(&x, gw_dedup_removed_path(o, &a), dg);
-    if (s == GW_OK) sweep(o->dir);
+    if (s == GW_OK) sweep(o);
     gw_recs_abandon(x.out);
     gw_clusters_free(x.clusters);
     gw_sorter_free(x.nodes);
@@ -192,6 +193,7 @@ gw_status gw_dedup_cluster(const gw_dedup_options *o, gw_diags *dg) {
 bool gw_dedup_done(const gw_dedup_options *o) {
     gw_arena a = {0};
     bool done = gw_recs_done(gw_dedup_removed_path(o, &a), GW_REMOVED_WORDS, o->units, o->tag);
+    for (int64_t t = 0; done && t < gw_dedup_tasks(o); t++) done = gw_dedup_index_written(o, t);
     gw_arena_release(&a);
     return done;
 }

@@ -42,8 +42,15 @@ enum {
     GW_META_EXACT,
     GW_META_INDEX,
     GW_META_CLUSTERS,
-    GW_META_BYTES
+    GW_META_BYTES,
+    GW_META_RUN /* of a file of an index: the tag of the run that made it */
 };
+
+/* Does task t's file of index_out stand, made by this run? True where none is asked for. */
+bool gw_dedup_index_written(const gw_dedup_options *o, int64_t t);
+/* Removes from index_out what killed processes left, and files of an earlier index with more bands
+ * or parts, which would not belong to this one. */
+void gw_dedup_index_sweep(const gw_dedup_options *o);
 
 /* Step 2 over the runs of one task, wherever they lie. */
 GW_WARN_UNUSED gw_status gw_dedup_task_runs(const gw_dedup_options *o, int64_t t,
@@ -76,6 +83,8 @@ void gw_sets_free(gw_sets *s);
 GW_WARN_UNUSED gw_status gw_sets_read(gw_sets *s, uint64_t node, gw_set *set, gw_diags *dg);
 double gw_set_jaccard(const gw_set *a, const gw_set *b);
 
+/* Its numbers by GW_META. */
+const uint64_t *gw_dedup_result_meta(const gw_dedup_result *r);
 /* Reads a file of what goes. */
 GW_WARN_UNUSED gw_status gw_dedup_result_read(const char *path, int64_t units, uint64_t tag,
                                               gw_dedup_result **out, gw_diags *dg);

@@ -43,6 +43,8 @@ void gw_dedup_result_free(gw_dedup_result *r) {
     gw_mem_free(r);
 }
 
+const uint64_t *gw_dedup_result_meta(const gw_dedup_result *r) { return r->file.meta; }
+
 gw_dedup_totals gw_dedup_result_totals(const gw_dedup_result *r) {
     const uint64_t *m = r->file.meta;
     return (gw_dedup_totals){
@@ -90,7 +92,7 @@ gw_status gw_dedup_result_unit(gw_dedup_result *r, uint32_t unit, const gw_dedup
     gw_dedup_removed *items = r->items;
     for (int64_t i = 0; i < *count; i++) {
         const uint64_t *x = r->records + i * GW_REMOVED_WORDS;
-        if (x[1] >= x[0] || x[2] > GW_DEDUP_INDEX || (i && x[0] == x[-GW_REMOVED_WORDS]))
+        if (x[1] >= x[0] || x[2] > GW_DEDUP_SEEN || (i && x[0] == x[-GW_REMOVED_WORDS]))
             return bad(r, unit, "a document that cannot go", dg);
         items[i] = (gw_dedup_removed){.index = gw_node_id(x[0]).index, .why = (gw_dedup_why)x[2]};
         if (x[1] != GW_NODE_INDEX) items[i].survivor = gw_node_id(x[1]);

@@ -184,8 +184,9 @@ static gw_status open_outputs(task *t, int64_t number, gw_arena *a, gw_diags *dg
 static gw_status finish_outputs(task *t, gw_diags *dg) {
     if (t->index_out) {
         gw_recs_writer *w = t->index_out;
+        uint64_t meta[GW_RECS_META] = {[GW_META_RUN] = t->o->tag};
         t->index_out = NULL;
-        GW_TRY(gw_recs_finish(w, NULL, dg));
+        GW_TRY(gw_recs_finish(w, meta, dg));
     }
     gw_recs_writer *w = t->pairs;
     t->pairs = NULL;
@@ -252,10 +253,8 @@ gw_status gw_dedup_task(const gw_dedup_options *o, int64_t t, gw_diags *dg) {
     gw_run *runs;
     int64_t n;
     gw_status s = GW_OK;
-    bool done = gw_recs_done(gw_dedup_task_path(o, &a, t), GW_PAIR_WORDS, 1, o->tag);
-    if (o->index_out)
-        done = done &&
-               gw_recs_done(gw_dedup_index_path(o->index_out, t, o->parts, &a), 2, 1, o->recipe);
+    bool done = gw_recs_done(gw_dedup_task_path(o, &a, t), GW_PAIR_WORDS, 1, o->tag) &&
+                gw_dedup_index_written(o, t);
     if (!done) {
         s = gw_dedup_task_find(o, t, false, &a, &runs, &n, dg);
         if (s == GW_OK) s = gw_dir_make(o->dir, dg);

@@ -25,6 +25,7 @@
 #include "base/arena.h"          /* gw_mem_alloc */
 #include "data/dedup/shingle.h"  /* gw_shingle_hashes, gw_fold */
 #include "data/dedup/simplify.h" /* gw_simplify_text */
+#include "data/text/plain.h"     /* gw_plain_text */
 #include "data/unicode.h"        /* gw_utf8_decode */
 
 /* Words of up to 16 bytes that spaCy's rules leave whole, by their bytes. */
@@ -40,6 +41,7 @@ struct gw_minhash {
     gw_permutations p;
     const gw_fold *fold;
     gw_simplify *simplify;
+    gw_plain *plain_text;
     gw_words *words;
     gw_str text, joined;
     uint32_t *begin, *end; /* [cap] of words, or of characters */
@@ -57,7 +59,14 @@ struct gw_minhash {
     {                                                                                              \
         .name = name_, .bands = b, .rows = r, .shingle = n, .chars = chars_, .bits = bits_,        \
         .hash = GW_SHINGLE_##hash_, .text = GW_MINHASH_TEXT_##text_, .splitter = GW_SPLIT_##split, \
-        .seed = 1, .datatrove = trove, .about = about_                                             \
+        .seed = 1, .datatrove = trove, .equal_to = trove ? "datatrove" : NULL, .about = about_     \
+    }
+/* RedPajama-V2's: 13 of the words that its signals count, permutations of seed 42. */
+#define REDPAJAMA(name_, b, r, about_)                                                             \
+    {                                                                                              \
+        .name = name_, .bands = b, .rows = r, .shingle = 13, .bits = 32, .hash = GW_SHINGLE_SHA1,  \
+        .text = GW_MINHASH_TEXT_REDPAJAMA, .splitter = GW_SPLIT_WHITESPACE, .seed = 42,            \
+        .pairs = true, .equal_to = "RedPajama-V2", .about = about_                                 \
     }
 
 static const gw_minhash_recipe RECIPES[] = {
@@ -65,19 +74,29 @@ static const gw_minhash_recipe RECIPES[] = {
       "FineWeb: datatrove with SHA-1"),
     R("fineweb-xxh", 14, 8, 5, false, 64, XXH, DATATROVE, SPACY_EN, true,
       "datatrove's defaults: as FineWeb, hashed by XXH64"),
-    R("redpajama-v2", 9, 13, 13, false, 32, SHA1, LOWER, UNICODE, false,
-      "RedPajama-v2 at similarity 0.8"),
-    R("redpajama-v2-0.7", 14, 9, 13, false, 32, SHA1, LOWER, UNICODE, false, "at 0.7"),
-    R("redpajama-v2-0.8", 9, 13, 13, false, 32, SHA1, LOWER, UNICODE, false, "at 0.8"),
-    R("redpajama-v2-0.9", 5, 25, 13, false, 32, SHA1, LOWER, UNICODE, false, "at 0.9"),
-    R("redpajama-v2-1.0", 1, 128, 13, false, 32, SHA1, LOWER, UNICODE, false, "at 1.0"),
+    REDPAJAMA("redpajama-v2", 9, 13, "RedPajama-v2 at similarity 0.8"),
+    REDPAJAMA("redpajama-v2-0.7", 14, 9, "at 0.7"),
+    REDPAJAMA("redpajama-v2-0.8", 9, 13, "at 0.8"),
+    REDPAJAMA("redpajama-v2-0.9", 5, 25, "at 0.9"),
+    REDPAJAMA("redpajama-v2-1.0", 1, 128, "at 1.0"),
     R("nemo", 20, 13, 24, true, 32, XXH, NONE, WHITESPACE, false,
       "NeMo Curator: 24 characters, 260 values of 32 bits"),
     R("refinedweb", 450, 20, 5, false, 64, XXH, DATATROVE, SPACY_EN, false,
       "RefinedWeb: 9000 values"),
-    R("text-dedup", 24, 10, 5, false, 64, XXH, LOWER, UNICODE, false,
-      "text-dedup: 240 permutations at 0.7"),
+    {.name = "text-dedup",
+     .bands = 24,
+     .rows = 10,
+     .shingle = 5,
+     .bits = 32,
+     .hash = GW_SHINGLE_SHA1,
+     .text = GW_MINHASH_TEXT_LOWER,
+     .splitter = GW_SPLIT_WHITESPACE,
+     .fields = true,
+     .seed = 42,
+     .equal_to = "text-dedup",
+     .about = "text-dedup: 240 permutations at 0.7"},
 };
+#undef REDPAJAMA
 #undef R
 
 const gw_minhash_recipe *gw_minhash_recipe_at(int i) {
@@ -128,7 +147,7 @@ uint64_t gw_minhash_recipe_tag(const gw_minhash_recipe *r) {
                     r->hash,
                     r->text,
                     r->splitter,
-                    r->seed};
+                    r->seed | (uint64_t)r->pairs << 32 | (uint64_t)r->fields << 33};
     return gw_hash64(v, sizeof v, 0x6d696e68);
 }
 
@@ -173,11 +192,14 @@ static uint64_t mt_below(mt19937 *m, uint64_t low) {
     return low + x;
 }
 
-void gw_minhash_parameters(uint32_t seed, int64_t n, uint64_t *a, uint64_t *b) {
+void gw_minhash_parameters(uint32_t seed, bool pairs, int64_t n, uint64_t *a, uint64_t *b) {
     mt19937 m;
     mt_seed(&m, seed);
-    for (int64_t i = 0; i < n; i++) a[i] = mt_below(&m, 1);
-    for (int64_t i = 0; i < n; i++) b[i] = mt_below(&m, 0);
+    for (int64_t i = 0; i < n; i++) {
+        a[i] = mt_below(&m, 1);
+        if (pairs) b[i] = mt_below(&m, 0);
+    }
+    for (int64_t i = 0; i < n && !pairs; i++) b[i] = mt_below(&m, 0);
 }
 
 static void permutations_init(gw_permutations *p, const gw_minhash_recipe *r) {
@@ -190,7 +212,7 @@ static void permutations_init(gw_permutations *p, const gw_minhash_recipe *r) {
     p->b = all + p->n;
     p->a_high = all + 2 * p->n;
     p->b1 = all + 3 * p->n;
-    gw_minhash_parameters(r->seed, n, p->a, p->b);
+    gw_minhash_parameters(r->seed, r->pairs, n, p->a, p->b);
     for (int64_t i = 0; i < p->n;
          i++) { /* the last block is filled up with the first permutation */
         if (i >= n) p->a[i] = p->a[0], p->b[i] = p->b[0];
@@ -217,6 +239,7 @@ gw_status gw_minhash_open(const gw_minhash_recipe *r, gw_minhash **out, gw_diags
     m->least = gw_mem_alloc((size_t)m->p.n * 8);
     m->words = gw_words_new();
     if (r->text == GW_MINHASH_TEXT_DATATROVE) m->simplify = gw_simplify_new();
+    if (r->text == GW_MINHASH_TEXT_REDPAJAMA) m->plain_text = gw_plain_new();
     if (r->text == GW_MINHASH_TEXT_DATATROVE && r->splitter == GW_SPLIT_SPACY_EN && !r->chars)
         m->plain_words = gw_mem_zalloc(PLAIN_WORDS * sizeof *m->plain_words);
     *out = m;
@@ -236,6 +259,7 @@ void gw_minhash_free(gw_minhash *m) {
     gw_str_release(&m->joined);
     if (m->words) gw_words_free(m->words);
     if (m->simplify) gw_simplify_free(m->simplify);
+    gw_plain_free(m->plain_text);
     gw_mem_free(m);
 }
 
@@ -375,10 +399,24 @@ static void cut_words(gw_minhash *m, const char *text, int64_t n) {
     }
 }
 
+/* re.split(r"\W", text): what stands between characters that belong to no word. */
+static void cut_fields(gw_minhash *m, const char *text, int64_t n) {
+    const uint8_t *start = (const uint8_t *)text, *p = start, *end = p + n, *from = p;
+    m->ncut = 0;
+    for (int len; p < end; p += len) {
+        uint32_t cp = gw_utf8_decode(p, end, &len);
+        if (gw_plain_is_word(cp)) continue;
+        put_word(m, (uint32_t)(from - start), (uint32_t)(p - from));
+        from = p + len;
+    }
+    put_word(m, (uint32_t)(from - start), (uint32_t)(end - from));
+}
+
 const uint64_t *gw_minhash_shingles(gw_minhash *m, const char *text, int64_t n, int64_t *count) {
     switch (m->recipe.text) {
     case GW_MINHASH_TEXT_DATATROVE: gw_simplify_text(m->simplify, text, n, &m->text); break;
     case GW_MINHASH_TEXT_LOWER: gw_simplify_lower(text, n, &m->text); break;
+    case GW_MINHASH_TEXT_REDPAJAMA: gw_plain_text(m->plain_text, text, n, &m->text); break;
     case GW_MINHASH_TEXT_NONE: break;
     }
     if (m->recipe.text != GW_MINHASH_TEXT_NONE) {
@@ -387,6 +425,9 @@ const uint64_t *gw_minhash_shingles(gw_minhash *m, const char *text, int64_t n, 
     }
     if (m->recipe.chars) {
         *count = hash_runs(m, text, lay_chars(m, text, n));
+    } else if (m->recipe.fields) {
+        cut_fields(m, text, n);
+        *count = shingles_of_words(m, text, m->cut, m->ncut);
     } else if (m->plain_words) {
         cut_words(m, text, n);
         *count = shingles_of_words(m, text, m->cut, m->ncut);

@@ -16,11 +16,13 @@
 typedef enum gw_shingle_hash { GW_SHINGLE_SHA1, GW_SHINGLE_XXH } gw_shingle_hash;
 
 /* Which text is cut. DATATROVE: simplify_text of datatrove with its defaults (simplify.h).
- * LOWER: Unicode lower case only. NONE: as it stands. */
+ * LOWER: Unicode lower case only. NONE: as it stands. REDPAJAMA: as RedPajama-V2's normalize, lower
+ * case in normal form D without ASCII punctuation. */
 typedef enum gw_minhash_text {
     GW_MINHASH_TEXT_DATATROVE,
     GW_MINHASH_TEXT_LOWER,
-    GW_MINHASH_TEXT_NONE
+    GW_MINHASH_TEXT_NONE,
+    GW_MINHASH_TEXT_REDPAJAMA
 } gw_minhash_text;
 
 /* Everything that decides a signature. bands * rows <= GW_MINHASH_MAX. */
@@ -33,8 +35,12 @@ typedef struct gw_minhash_recipe {
     gw_shingle_hash hash;
     gw_minhash_text text;
     gw_splitter splitter; /* of words */
+    bool fields;          /* instead: cut at each character that is no letter, mark, digit or
+                             connector, so that two in a row leave an empty word between them */
     uint32_t seed;        /* of numpy's RandomState, from which the permutations come */
+    bool pairs;           /* a and b of each permutation drawn in turn, not all a first */
     bool datatrove;       /* values are bit-equal to datatrove's */
+    const char *equal_to; /* the project whose values are bit-equal, or NULL */
     const char *about;
 } gw_minhash_recipe;
 
@@ -83,8 +89,8 @@ double gw_jaccard(uint64_t *a, int64_t na, uint64_t *b, int64_t nb);
 /* ---- inside, for tests and tables ---- */
 
 /* numpy's RandomState(seed).randint(1, M, n) then randint(0, M, n), as uint64 (legacy MT19937,
- * masked rejection). M = 2^61 - 1. */
-void gw_minhash_parameters(uint32_t seed, int64_t n, uint64_t *a, uint64_t *b);
+ * masked rejection). M = 2^61 - 1. pairs: one of each in turn. */
+void gw_minhash_parameters(uint32_t seed, bool pairs, int64_t n, uint64_t *a, uint64_t *b);
 /* Which loop signs here: "avx512", "avx2", "plain". */
 const char *gw_minhash_kernel(const gw_minhash *m);
 /* Takes another one; false where the machine has not got it. */

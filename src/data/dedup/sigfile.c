@@ -84,6 +84,13 @@ static gw_status write_bucket(const gw_sigfile *s, int band, order *sorted, uint
     return st;
 }
 
+void gw_sigfile_abandon(gw_sigfile *s) {
+    if (!s) return;
+    gw_mem_free(s->rows);
+    gw_arena_release(&s->arena);
+    gw_mem_free(s);
+}
+
 gw_status gw_sigfile_close(gw_sigfile *s, gw_diags *dg) {
     order *sorted = gw_mem_alloc((size_t)(s->count + 1) * sizeof *sorted);
     uint8_t *bytes = gw_mem_alloc((size_t)(s->count * row_bytes(&s->recipe) + 1));
@@ -92,9 +99,7 @@ gw_status gw_sigfile_close(gw_sigfile *s, gw_diags *dg) {
         st = write_bucket(s, b, sorted, bytes, dg);
     gw_mem_free(sorted);
     gw_mem_free(bytes);
-    gw_mem_free(s->rows);
-    gw_arena_release(&s->arena);
-    gw_mem_free(s);
+    gw_sigfile_abandon(s);
     return st;
 }
 

@@ -21,6 +21,9 @@ void gw_sigfile_add(gw_sigfile *s, uint32_t document, const uint64_t *signature)
 /* Sorts and writes all bands, each through rename. Frees s in every case. */
 GW_WARN_UNUSED gw_status gw_sigfile_close(gw_sigfile *s, gw_diags *dg);
 
+/* Frees without writing. NULL is nothing. */
+void gw_sigfile_abandon(gw_sigfile *s);
+
 /* One row of a .minhash.sig. */
 typedef struct gw_sigfile_row {
     gw_hash128 key; /* as gw_minhash_keys makes it of the band's values */

@@ -14,6 +14,10 @@
 // makes more candidates, never another answer. A corpus with 10 % of repeats sorts 48 bytes for
 // each byte of these, on disk.
 //
+// The filter's misses are what takes the time, so a corpus is divided by windows, not by documents:
+// each process walks all documents and looks at the windows whose hash is its own. Equal windows
+// meet in one process, and the ranges of all are merged.
+//
 // A window never crosses documents, so no separator is needed. Ranges are bytes of the text from
 // the start; for tokens they are where the tokens begin and end. Of equal windows the first stays
 // (keep_first): a copy that overlaps it in the same document loses only what lies outside, so a
@@ -58,8 +62,18 @@ static uint64_t tag_of(const gw_substring_options *o) {
     return gw_hash64(v, sizeof v, 0x73756273);
 }
 
+static bool is_part(const gw_substring_options *o) { return o->parts > 1; }
+
 static char *result_path(const gw_substring_options *o, gw_arena *a) {
-    return gw_path_join(a, o->dir, "substrings.recs");
+    if (!is_part(o)) return gw_path_join(a, o->dir, "substrings.recs");
+    return gw_arena_printf(a, "%s/part-%04d-%04d.recs", o->dir, o->part, o->parts);
+}
+
+bool gw_substring_done(const gw_substring_options *o) {
+    gw_arena a = {0};
+    bool done = gw_recs_done(result_path(o, &a), GW_REMOVED_WORDS, o->units, tag_of(o));
+    gw_arena_release(&a);
+    return done;
 }
 
 // ------------------------------------------------------------------------------ opening
@@ -111,6 +125,13 @@ void gw_substring_abandon(gw_substring *s) {
 static uint64_t *line_of(const gw_substring *s, uint64_t h) {
     uint64_t high = h >> 32; /* scaled to [0, lines); lines < 2^32 */
     return s->filter + (high * s->lines >> 32) * LINE_WORDS;
+}
+
+/* Is the window of this hash one of this process's? */
+static bool is_mine(const gw_substring *s, uint64_t h) {
+    if (!is_part(&s->o)) return true;
+    uint64_t high = (h * 0x9e3779b97f4a7c15ull) >> 32;
+    return (int)(high * (uint64_t)s->o.parts >> 32) == s->o.part;
 }
 
 /* Three of 256 bits: word and bit of each. */
@@ -165,10 +186,11 @@ static gw_status all_windows(gw_substring *s, const units *u, gw_diags *dg) {
             int64_t at = first + i;
             h = h * BASE + u->values[at + length - 1];
             hashes[i] = mix(h);
-            GW_PREFETCH(line_of(s, hashes[i]));
+            if (is_mine(s, hashes[i])) GW_PREFETCH(line_of(s, hashes[i]));
             h -= u->values[at] * s->power; /* what leaves the window */
         }
         for (int64_t i = 0; i < n; i++) {
+            if (!is_mine(s, hashes[i])) continue;
             uint64_t *line = line_of(s, hashes[i]);
             if (s->pass == 0)
                 came(line, hashes[i]);
@@ -289,6 +311,55 @@ gw_status gw_substring_finish(gw_substring *s, gw_diags *dg) {
     return st;
 }
 
+// ------------------------------------------------------------------------------ parts together
+
+static gw_status add_part(const gw_substring_options *o, gw_sorter *ranges, uint64_t *meta,
+                          gw_diags *dg) {
+    gw_arena a = {0};
+    gw_recs f;
+    uint64_t *records = NULL;
+    int64_t cap = 0;
+    char *path = result_path(o, &a);
+    gw_status st = gw_recs_open(path, GW_REMOVED_WORDS, &f, dg);
+    if (st == GW_OK && (f.tag != tag_of(o) || f.nsections != o->units))
+        st = GW_FAIL(dg, GW_ERR_FORMAT, "dedup-file",
+                     "'%s' was made with other options than those of this run", path);
+    for (int64_t u = 0; st == GW_OK && u < f.nsections; u++) {
+        st = gw_recs_read(&f, u, &records, &cap, dg);
+        for (int64_t i = 0; st == GW_OK && i < f.sections[u].count; i++)
+            st = gw_sorter_add(ranges, records + i * GW_REMOVED_WORDS, dg);
+    }
+    if (st == GW_OK) meta[GW_META_PAIRS] += f.meta[GW_META_PAIRS];
+    gw_recs_close(&f);
+    gw_mem_free(records);
+    gw_arena_release(&a);
+    return st;
+}
+
+gw_status gw_substring_join(const gw_substring_options *o, gw_diags *dg) {
+    gw_substring_options whole = *o, part = *o;
+    gw_arena a = {0};
+    gw_recs_writer *w = NULL;
+    uint64_t meta[GW_RECS_META] = {0};
+    whole.parts = 1;
+    if (!is_part(o) || gw_substring_done(&whole)) return GW_OK;
+    gw_sorter *ranges = gw_sorter_new(o->dir, 2, o->memory_bytes / 4);
+    gw_status st = GW_OK;
+    for (part.part = 0; part.part < o->parts && st == GW_OK; part.part++)
+        st = add_part(&part, ranges, meta, dg);
+    if (st == GW_OK)
+        st = gw_recs_create(result_path(&whole, &a), GW_REMOVED_WORDS, o->units, tag_of(&whole), &w,
+                            dg);
+    if (st == GW_OK) st = gw_dedup_write_ranges(ranges, w, meta, dg);
+    if (st == GW_OK)
+        st = gw_recs_finish(w, meta, dg);
+    else
+        gw_recs_abandon(w);
+    gw_sorter_free(ranges);
+    gw_arena_release(&a);
+    return st;
+}
+
 gw_status gw_substring_result(const gw_substring_options *o, gw_dedup_result **out, gw_diags *dg) {
     gw_arena a = {0};
     gw_status s = gw_dedup_result_read(result_path(o, &a), o->units, tag_of(o), out, dg);
@@ -341,12 +412,25 @@ static void snap(const uint8_t *t, uint32_t n, bool word_edges, gw_dedup_range *
     }
 }
 
+/* Would what stands before a range and what stands behind it become one word? */
+static bool joins_words(const uint8_t *t, uint32_t n, const gw_dedup_range *r) {
+    int len;
+    if (r->begin == 0 || r->end >= n || r->begin >= r->end) return false;
+    return is_spaced(before(t, r->begin, t + n)) &&
+           is_spaced(gw_utf8_decode(t + r->end, t + n, &len));
+}
+
 int64_t gw_substring_snap(const char *text, int64_t n, bool word_edges, gw_dedup_range *ranges,
                           int64_t count) {
     int64_t left = 0;
     for (int64_t i = 0; i < count; i++) {
         gw_dedup_range r = ranges[i];
         snap((const uint8_t *)text, (uint32_t)n, word_edges, &r);
+        if (word_edges && joins_words((const uint8_t *)text, (uint32_t)n, &r)) {
+            int len; /* of the space, or whatever it is, that stays between them */
+            gw_utf8_decode((const uint8_t *)text + r.begin, (const uint8_t *)text + n, &len);
+            r.begin += (uint32_t)len;
+        }
         if (r.begin < r.end) ranges[left++] = r;
     }
     return left;

@@ -17,6 +17,10 @@ typedef struct gw_substring_options {
     int64_t memory_bytes; /* at least GW_DEDUP_MEMORY_MIN */
     int64_t units;
     uint64_t tag;
+    /* Windows are divided by their hash, so that several processes can look for repeats, each in
+     * its part of them and over all documents; gw_substring_join makes one result of theirs.
+     * parts 0 or 1: one process. */
+    int part, parts;
 } gw_substring_options;
 
 /* Usage: open; then twice over all documents in the order of their ids, from the first pass to
@@ -37,12 +41,18 @@ GW_WARN_UNUSED gw_status gw_substring_again(gw_substring *s, gw_diags *dg);
 GW_WARN_UNUSED gw_status gw_substring_finish(gw_substring *s, gw_diags *dg);
 void gw_substring_abandon(gw_substring *s);
 
+/* Is the result there: of o->part, or, with o->parts up to 1, the whole one? */
+bool gw_substring_done(const gw_substring_options *o);
+/* From the results of all parts to the whole one, the same however many there were; o->parts says
+ * how many, o->part is not looked at. */
+GW_WARN_UNUSED gw_status gw_substring_join(const gw_substring_options *o, gw_diags *dg);
+
 /* Ranges come out of here as for spans (dedup.h), not yet snapped. */
 GW_WARN_UNUSED gw_status gw_substring_result(const gw_substring_options *o, gw_dedup_result **out,
                                              gw_diags *dg);
-/* Shrinks each range to whole characters and, where asked, whole words of a text; ranges that
- * vanish are dropped. Returns how many are left. Text without spaces (Han, Kana, Thai ...) has an
- * edge at every character. */
+/* Shrinks each range to whole characters and, where asked, whole words of a text, so that cutting
+ * it out neither splits a word nor makes one of two; ranges that vanish are dropped. Returns how
+ * many are left. Text without spaces (Han, Kana, Thai ...) has an edge at every character. */
 int64_t gw_substring_snap(const char *text, int64_t n, bool word_edges, gw_dedup_range *ranges,
                           int64_t count);
 

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "data/filter/filter_impl.h" /* gw_filter_desc */
+#include "data/filter/scan_text.h"   /* text_find_phrases */
 #include "data/text/words_impl.h"    /* words_class_at */
 
 enum {
@@ -26,7 +27,8 @@ enum {
     P_LOREM,
     P_JAVASCRIPT,
     P_CURLY,
-    P_POLICY
+    P_POLICY,
+    P_LANGUAGE
 };
 static const gw_filter_param params[] = {
     FILTER_SHAPE("remove_citations", 1, "cut [1], [edit] and [citation needed] out of lines"),
@@ -38,6 +40,7 @@ static const gw_filter_param params[] = {
     FILTER_SHAPE("filter_javascript", 1, "drop lines with 'javascript'"),
     FILTER_FLAG("filter_curly_bracket", 1, "drop pages with '{'"),
     FILTER_SHAPE("filter_policy", 1, "drop lines that speak of cookies and terms of use"),
+    FILTER_TEXT("language", "en", "whose sentences they are: a code, or spacy_en and the like"),
 };
 enum {
     C_LINES,
@@ -86,29 +89,11 @@ static bool add_without_citations(gw_line l, gw_str *out) {
     return any;
 }
 
-/* Words of str.split(), and the length of the longest in characters. */
-static int64_t count_words(gw_line l, int64_t *longest) {
-    int64_t words = 0;
-    *longest = 0;
-    const char *p = l.text, *end = p + l.bytes;
-    while (p < end) {
-        int len;
-        while (p < end && words_class_at(p, end, &len) & GW_CH_SPACE) p += len;
-        const char *from = p;
-        while (p < end && !(words_class_at(p, end, &len) & GW_CH_SPACE)) p += len;
-        if (p == from) break;
-        words++;
-        if (p - from <= *longest) continue; /* no more characters than bytes */
-        int64_t chars = gw_text_chars(from, p - from);
-        if (chars > *longest) *longest = chars;
-    }
-    return words;
-}
-
 /* What stands anywhere in the text: most texts have none of these, and their lines need not be
- * searched. A citation cut out of a line could bring the halves of a phrase together. */
+ * searched, but those that a citation was cut out of: that can bring halves of a phrase together.
+ */
 typedef struct present {
-    bool lorem, script, policy;
+    bool citation, curly, lorem, script, policy;
 } present;
 
 static bool speaks_of_policy(const char *p, int64_t n) {
@@ -118,9 +103,21 @@ static bool speaks_of_policy(const char *p, int64_t n) {
 }
 
 static present look_for(const char *p, int64_t n) {
-    if (n && memchr(p, '[', (size_t)n)) return (present){true, true, true};
-    return (present){gw_text_has_nocase(p, n, "lorem ipsum"),
-                     gw_text_has_nocase(p, n, "javascript"), speaks_of_policy(p, n)};
+    enum { LOREM, SCRIPT, TERMS, PRIVACY, COOKIE };
+    static const text_phrase phrases[] = {
+        [LOREM] = {"lorem ipsum", 11, 7},  [SCRIPT] = {"javascript", 10, 0},
+        [TERMS] = {"terms of use", 12, 3}, [PRIVACY] = {"privacy policy", 14, 5},
+        [COOKIE] = {"cookie", 6, 3},
+    };
+    present has = {0};
+    if (!n) return has;
+    has.curly = memchr(p, '{', (size_t)n) != NULL;
+    has.citation = memchr(p, '[', (size_t)n) != NULL;
+    unsigned found = text_find_phrases(phrases, FILTER_COUNT(phrases), p, n);
+    has.lorem = found >> LOREM & 1;
+    has.script = found >> SCRIPT & 1;
+    has.policy = found & (1u << TERMS | 1u << PRIVACY | 1u << COOKIE);
+    return has;
 }
 
 /* Going through the lines of a text. Tokens of the kept lines are moved to the front, [0, out), so
@@ -130,14 +127,35 @@ typedef struct pass {
     const gw_filter_args *a;
     double *c;
     gw_words *words;
-    gw_word_facts *facts;
+    gw_splitter kind;
     int64_t next, out, number;
     bool exact;
     present has;
 } pass;
 
+/* The tokens of a line, and its words of str.split(): how many, characters of the longest. */
+typedef struct line_words {
+    int64_t first, end; /* tokens */
+    int64_t words, longest;
+} line_words;
+
+static line_words take_words(pass *s, gw_line raw) {
+    const gw_word *items = s->words->items;
+    const gw_word_facts *facts = s->words->facts;
+    int64_t end = raw.text + raw.bytes - gw_str_c(s->m->text), k = s->next, chars = 0;
+    line_words l = {.first = k};
+    for (; k < s->words->count && items[k].offset < end; k++) {
+        int64_t begins = facts[k].flags & GW_WORD_FIRST ? 1 : 0;
+        chars = begins ? facts[k].chars : chars + facts[k].chars;
+        l.words += begins;
+        if (chars > l.longest) l.longest = chars;
+    }
+    l.end = s->next = k;
+    return l;
+}
+
 /* The column of the rule that drops a line, or C_KEPT. `now` is the line without citations. */
-static int rule_for(pass *s, gw_line now, int64_t words) {
+static int rule_for(pass *s, gw_line now, bool cut, int64_t words) {
     const double *p = s->a->number;
     char last = now.bytes ? now.text[now.bytes - 1] : 0;
     if (filter_is_on(s->a, P_TERMINAL) &&
@@ -145,37 +163,53 @@ static int rule_for(pass *s, gw_line now, int64_t words) {
          gw_line_ends(now, "...")))
         return C_UNENDED;
     if ((double)words < p[P_MIN_WORDS]) return C_SHORT;
-    if (s->has.lorem && s->c[C_LOREM] < 0 && gw_text_has_nocase(now.text, now.bytes, "lorem ipsum"))
+    if ((s->has.lorem || cut) && s->c[C_LOREM] < 0 &&
+        gw_text_has_nocase(now.text, now.bytes, "lorem ipsum"))
         s->c[C_LOREM] = (double)s->number;
-    if (s->has.script && filter_is_on(s->a, P_JAVASCRIPT) &&
+    if ((s->has.script || cut) && filter_is_on(s->a, P_JAVASCRIPT) &&
         gw_text_has_nocase(now.text, now.bytes, "javascript"))
         return C_SCRIPT;
-    if (s->c[C_CURLY] < 0 && now.bytes && memchr(now.text, '{', (size_t)now.bytes))
+    if (s->has.curly && s->c[C_CURLY] < 0 && now.bytes && memchr(now.text, '{', (size_t)now.bytes))
         s->c[C_CURLY] = (double)s->number;
-    if (s->has.policy && filter_is_on(s->a, P_POLICY) && speaks_of_policy(now.text, now.bytes))
+    if ((s->has.policy || cut) && filter_is_on(s->a, P_POLICY) &&
+        speaks_of_policy(now.text, now.bytes))
         return C_POLICY;
     return C_KEPT;
 }
 
+/* The same of a line that citations were cut out of: its tokens are others. */
+static int64_t take_cut_line(pass *s, const line_words *l, gw_line now, int64_t begin) {
+    if (!s->m->scratch) s->m->scratch = gw_words_new();
+    gw_words *w = s->m->scratch;
+    gw_words_measure(w, s->kind, now.text, now.bytes);
+    int64_t n = w->count, room = l->end - s->out;
+    if (n > room) s->exact = false; /* more tokens than before: they would run into the next */
+    for (int64_t k = 0; k < n && s->exact; k++, s->out++) {
+        s->words->items[s->out] =
+            (gw_word){w->items[k].offset + (uint32_t)begin, w->items[k].bytes};
+        s->words->facts[s->out] = w->facts[k];
+    }
+    if (s->kind == GW_SPLIT_TROVE_XX) return words_trove_sentences(now.text, now.bytes);
+    return gw_words_range_sentences(w->items, w->facts, n, now.text, 0, now.bytes);
+}
+
 /* Sentences of a kept line, which stands at `begin` in the text that is left. */
-static int64_t take_line(pass *s, gw_line line, gw_line now, bool cut, int64_t begin) {
+static int64_t take_line(pass *s, gw_line line, const line_words *l, int64_t begin) {
     const char *text = gw_str_c(s->m->text);
-    int64_t from = line.text - text, to = from + line.bytes;
-    while (s->next < s->words->count && s->words->items[s->next].offset < from) s->next++;
-    int64_t first = s->next;
-    while (s->next < s->words->count && s->words->items[s->next].offset < to) s->next++;
-    if (cut) {
-        s->exact = false;
-        if (!s->m->scratch) s->m->scratch = gw_words_new();
-        return gw_words_sentences(s->m->scratch, GW_SPLIT_SPACY_EN, now.text, now.bytes);
-    }
+    gw_word *items = s->words->items;
+    gw_word_facts *facts = s->words->facts;
+    int64_t from = line.text - text, to = from + line.bytes, n = l->end - l->first;
     int64_t sentences =
-        gw_words_range_sentences(s->words->items + first, s->next - first, text, from, to);
-    for (int64_t k = first; k < s->next; k++, s->out++) {
-        s->words->items[s->out] = s->words->items[k];
-        s->words->items[s->out].offset = (uint32_t)(s->words->items[k].offset - from + begin);
-        s->facts[s->out] = s->facts[k];
-    }
+        s->kind == GW_SPLIT_TROVE_XX
+            ? words_trove_sentences(line.text, line.bytes)
+            : gw_words_range_sentences(items + l->first, facts + l->first, n, text, from, to);
+    uint32_t back = (uint32_t)(from - begin);
+    if (s->out != l->first) memmove(facts + s->out, facts + l->first, (size_t)n * sizeof *facts);
+    if (s->out != l->first || back)
+        for (int64_t k = 0; k < n; k++)
+            items[s->out + k] =
+                (gw_word){items[l->first + k].offset - back, items[l->first + k].bytes};
+    s->out += n;
     return sentences;
 }
 
@@ -185,29 +219,40 @@ static void pass_line(pass *s, gw_line raw) {
     gw_str *out = &s->m->spare;
     size_t was = out->len;
     gw_line line = gw_line_strip(raw);
-    int64_t longest, words = count_words(line, &longest);
-    if (p[P_MAX_WORD] != -1 && (double)longest > p[P_MAX_WORD]) {
+    line_words l = take_words(s, raw);
+    if (p[P_MAX_WORD] != -1 && (double)l.longest > p[P_MAX_WORD]) {
         s->c[C_LONG]++;
         return;
     }
     if (s->c[C_KEPT] > 0) gw_str_add_char(out, '\n');
     size_t begin = out->len;
     bool cut = false;
-    if (filter_is_on(s->a, P_CITATIONS))
+    if (s->has.citation && filter_is_on(s->a, P_CITATIONS))
         cut = add_without_citations(line, out);
     else
         gw_str_add_n(out, line.text, (size_t)line.bytes);
     gw_line now = {gw_str_c(out) + begin, (int64_t)(out->len - begin)};
-    int rule = rule_for(s, now, words);
+    int rule = rule_for(s, now, cut, l.words);
     s->c[rule]++;
     if (rule == C_KEPT)
-        s->c[C_SENTENCES] += (double)take_line(s, line, now, cut, (int64_t)begin);
+        s->c[C_SENTENCES] += (double)(cut ? take_cut_line(s, &l, now, (int64_t)begin)
+                                          : take_line(s, line, &l, (int64_t)begin));
     else
         out->len = was;
 }
 
+static gw_status open(const gw_filter_args *a, void **state, gw_diags *dg) {
+    const gw_splitter *kind;
+    GW_TRY(filter_open_splitter(a->text[P_LANGUAGE], state, dg));
+    kind = *state;
+    if (*kind == GW_SPLIT_WHITESPACE || *kind == GW_SPLIT_UNICODE)
+        return GW_FAIL(dg, GW_ERR_CONFIG, "data-filter-value",
+                       "c4/datatrove counts sentences, and '%s' has none", a->text[P_LANGUAGE]);
+    return GW_OK;
+}
+
 static void measure(gw_measure *m, const gw_filter_args *a, void *state, double *c) {
-    (void)state;
+    gw_splitter kind = *(const gw_splitter *)state;
     for (int i = 0; i < FILTER_COUNT(columns); i++) c[i] = 0;
     c[C_LOREM] = c[C_CURLY] = -1;
     const char *text = gw_str_c(m->text);
@@ -215,12 +260,12 @@ static void measure(gw_measure *m, const gw_filter_args *a, void *state, double 
     gw_str *out = &m->spare;
     gw_str_clear(out);
     gw_str_reserve(out, (size_t)n + 1);
-    gw_measure_words(m, GW_SPLIT_SPACY_EN, NULL);
+    gw_measure_words(m, kind, NULL);
     pass s = {.m = m,
               .a = a,
               .c = c,
-              .words = m->words[GW_SPLIT_SPACY_EN],
-              .facts = m->word_facts[GW_SPLIT_SPACY_EN],
+              .words = m->words[kind],
+              .kind = kind,
               .exact = true,
               .has = look_for(text, n)};
     gw_line raw;
@@ -235,7 +280,7 @@ static void measure(gw_measure *m, const gw_filter_args *a, void *state, double 
     out->len = (size_t)all.bytes;
     out->data[out->len] = 0;
     gw_measure_replace(m);
-    if (s.exact) gw_measure_know_words(m, GW_SPLIT_SPACY_EN, s.out);
+    if (s.exact) gw_measure_know_words(m, kind, s.out);
 }
 
 static int decide(const double *c, const gw_filter_facts *facts, const gw_filter_args *a) {
@@ -258,8 +303,8 @@ const gw_filter_desc gw_filter_c4_datatrove = {
     .reasons = reasons,
     .nreasons = FILTER_COUNT(reasons),
     .edits = true,
-    .open = filter_open_none,
-    .close = filter_close_none,
+    .open = open,
+    .close = filter_close_memory,
     .measure = measure,
     .decide = decide,
 };

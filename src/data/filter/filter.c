@@ -7,8 +7,9 @@
 // columns still serve.
 //
 // Running measures by every filter, also behind the one that removes the document: thresholds may
-// be moved later, and then the columns behind it are needed. Deciding asks columns only, so
-// deciding again from stored columns gives the same verdict as running did.
+// be moved later, and then the columns behind it are needed. Who will not move them can stop there.
+// Deciding asks columns only, so deciding again from stored columns gives the same verdict as
+// running did.
 #include "data/filter/filter.h" /* gw_filters */
 
 #include <stdio.h>
@@ -41,6 +42,17 @@ gw_status filter_open_none(const gw_filter_args *a, void **state, gw_diags *dg) 
     return GW_OK;
 }
 void filter_close_none(void *state) { (void)state; }
+
+gw_status filter_open_splitter(const char *language, void **state, gw_diags *dg) {
+    gw_splitter kind, *own;
+    *state = NULL;
+    GW_TRY(gw_splitter_for_language(language, &kind, dg));
+    own = gw_mem_zalloc(sizeof *own);
+    *own = kind;
+    *state = own;
+    return GW_OK;
+}
+void filter_close_memory(void *state) { gw_mem_free(state); }
 void filter_measure_none(struct gw_measure *m, const gw_filter_args *a, void *state,
                          double *columns) {
     (void)m;
@@ -63,6 +75,7 @@ struct gw_filters {
     int count, columns;
     const char **names;
     gw_str text, measured;
+    bool until_removed;
     gw_measure measure;
 };
 
@@ -245,6 +258,12 @@ gw_status gw_filters_new(const gw_yaml_node *list, const char *file, gw_filters 
     return GW_OK;
 }
 
+void gw_filters_until_removed(gw_filters *f) {
+    f->until_removed = true;
+    gw_str_clear(&f->measured);
+    gw_str_printf(&f->measured, "until removed by %s", gw_str_c(&f->text));
+}
+
 void gw_filters_free(gw_filters *f) {
     if (!f) return;
     for (int i = 0; i < f->count; i++)
@@ -280,7 +299,13 @@ gw_verdict gw_filters_run(gw_filters *f, const gw_filter_facts *facts, gw_str *t
     gw_measure_begin(&f->measure, facts, text);
     for (int i = 0; i < f->count; i++) {
         entry *e = &f->entries[i];
-        e->desc->measure(&f->measure, &e->args, e->state, columns + e->first_column);
+        double *own = columns + e->first_column;
+        e->desc->measure(&f->measure, &e->args, e->state, own);
+        int reason = f->until_removed ? e->desc->decide(own, facts, &e->args) : -1;
+        if (reason < 0) continue;
+        for (int k = e->first_column + e->desc->ncolumns; k < f->columns; k++)
+            columns[k] = (double)NAN;
+        return (gw_verdict){i, reason};
     }
     return gw_filters_decide(f, facts, columns);
 }

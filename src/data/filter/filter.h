@@ -85,6 +85,11 @@ GW_WARN_UNUSED gw_status gw_filters_new(const gw_yaml_node *list, const char *fi
                                         gw_filters **out, gw_diags *dg);
 void gw_filters_free(gw_filters *f);
 
+/* From now on a document is measured only until a filter removes it; columns behind that are NaN.
+ * Verdicts are the same, columns then depend on all parameters, and gw_filters_measured_text says
+ * so. */
+void gw_filters_until_removed(gw_filters *f);
+
 int gw_filters_count(const gw_filters *f);
 const gw_filter_desc *gw_filters_desc(const gw_filters *f, int filter);
 /* Columns of all filters, in order; the name is FILTER.COLUMN ("c4/datatrove.sentences"),
@@ -97,8 +102,8 @@ const char *gw_filters_text(const gw_filters *f);
 const char *gw_filters_measured_text(const gw_filters *f);
 
 /* Measures and edits *text (valid UTF-8) by each filter in turn, also past the one that removes the
- * document, writes all columns and returns the verdict. NaN in a column: not defined for this text
- * (its words are none, say). */
+ * document (unless gw_filters_until_removed), writes all columns and returns the verdict. NaN in a
+ * column: not defined for this text (its words are none, say). */
 gw_verdict gw_filters_run(gw_filters *f, const gw_filter_facts *facts, gw_str *text,
                           double *columns);
 /* The verdict from columns alone: pure. */

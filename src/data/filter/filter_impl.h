@@ -38,6 +38,10 @@ static inline bool filter_is_on(const gw_filter_args *a, int param) {
     return a->number[param] != 0 && !isnan(a->number[param]);
 }
 
+/* *state: a gw_splitter, what datatrove cuts the language by (or a splitter's name); refused where
+ * it is not here. filter_close_memory frees it. */
+gw_status filter_open_splitter(const char *language, void **state, gw_diags *dg);
+void filter_close_memory(void *state);
 gw_status filter_open_none(const gw_filter_args *a, void **state, gw_diags *dg);
 void filter_close_none(void *state);
 /* A filter that measures nothing of the text. */

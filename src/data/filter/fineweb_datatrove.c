@@ -11,7 +11,7 @@
 #include "data/filter/filter_impl.h" /* gw_filter_desc */
 #include "data/text/words_impl.h"    /* words_class_at */
 
-enum { P_PUNCT, P_EXCLUDE_ZERO, P_SHORT, P_SHORT_LENGTH, P_DUPLICATES, P_NEWLINES };
+enum { P_PUNCT, P_EXCLUDE_ZERO, P_SHORT, P_SHORT_LENGTH, P_DUPLICATES, P_NEWLINES, P_LANGUAGE };
 static const gw_filter_param params[] = {
     FILTER_LIMIT("line_punct_thr", 0.12, "fewest lines that end in a terminal mark"),
     FILTER_FLAG("line_punct_exclude_zero", 0, "keep pages where no line does"),
@@ -19,6 +19,7 @@ static const gw_filter_param params[] = {
     FILTER_MEASURE("short_line_length", 30, "characters of a short line, at most"),
     FILTER_LIMIT("char_duplicates_ratio", 0.01, "most characters in lines that stood before"),
     FILTER_LIMIT("new_line_ratio", 0.3, "most line breaks per word"),
+    FILTER_TEXT("language", "en", "whose words they are: a code, or the name of a splitter"),
 };
 enum { C_LINES, C_ENDED, C_SHORT, C_DUP_CHARS, C_CHARS, C_NEWLINES, C_WORDS };
 static const char *const columns[] = {
@@ -34,8 +35,12 @@ static bool ends_well(gw_line l) {
            from + len == l.bytes;
 }
 
+static gw_status open(const gw_filter_args *a, void **state, gw_diags *dg) {
+    return filter_open_splitter(a->text[P_LANGUAGE], state, dg);
+}
+
 static void measure(gw_measure *m, const gw_filter_args *a, void *state, double *c) {
-    (void)state;
+    const gw_splitter *kind = state;
     const char *text = gw_str_c(m->text);
     int64_t n = (int64_t)m->text->len;
     int64_t newlines = gw_text_count(text, n, "\n"), ended = 0, shorts = 0;
@@ -44,9 +49,9 @@ static void measure(gw_measure *m, const gw_filter_args *a, void *state, double 
     gw_line line;
     for (gw_lines it = gw_lines_of(text, n, GW_LINES_NEWLINE); gw_lines_next(&it, &line);) {
         if (!gw_line_lstrip(line).bytes) continue;
-        gw_pieces_add(&pieces, line);
+        int64_t chars = gw_pieces_add(&pieces, line);
         ended += ends_well(line);
-        shorts += (double)gw_text_chars(line.text, line.bytes) <= a->number[P_SHORT_LENGTH];
+        shorts += (double)chars <= a->number[P_SHORT_LENGTH];
     }
     c[C_LINES] = (double)pieces.s.pieces;
     c[C_ENDED] = (double)ended;
@@ -54,7 +59,7 @@ static void measure(gw_measure *m, const gw_filter_args *a, void *state, double 
     c[C_DUP_CHARS] = (double)pieces.s.later_chars;
     c[C_CHARS] = (double)(gw_text_chars(text, n) - newlines);
     c[C_NEWLINES] = (double)newlines;
-    c[C_WORDS] = (double)gw_measure_words(m, GW_SPLIT_SPACY_EN, NULL)->count;
+    c[C_WORDS] = (double)gw_measure_words(m, *kind, NULL)->count;
 }
 
 static int decide(const double *c, const gw_filter_facts *facts, const gw_filter_args *a) {
@@ -78,8 +83,8 @@ const gw_filter_desc gw_filter_fineweb_quality_datatrove = {
     .ncolumns = FILTER_COUNT(columns),
     .reasons = reasons,
     .nreasons = FILTER_COUNT(reasons),
-    .open = filter_open_none,
-    .close = filter_close_none,
+    .open = open,
+    .close = filter_close_memory,
     .measure = measure,
     .decide = decide,
 };

@@ -21,7 +21,8 @@ enum {
     Q_ELLIPSIS,
     Q_ALPHA,
     Q_MIN_STOPS,
-    Q_STOPS
+    Q_STOPS,
+    Q_LANGUAGE
 };
 static const gw_filter_param quality_params[] = {
     FILTER_LIMIT("min_doc_words", 50, "fewest words that are not punctuation"),
@@ -34,6 +35,7 @@ static const gw_filter_param quality_params[] = {
     FILTER_LIMIT("max_non_alpha_words_ratio", 0.8, "least words with a letter (named so there)"),
     FILTER_LIMIT("min_stop_words", 2, "fewest different stop words"),
     FILTER_TEXT("stop_words", "the,be,to,of,and,that,have,with", "the stop words"),
+    FILTER_TEXT("language", "en", "whose words they are: a code, or the name of a splitter"),
 };
 
 enum {
@@ -71,11 +73,13 @@ typedef struct stops {
     uint64_t hash[MAX_STOPS];
     uint64_t low[4]; /* 256 bits */
     int n;
+    gw_splitter kind; /* of words */
 } stops;
 
 static gw_status open_stops(const gw_filter_args *a, void **state, gw_diags *dg) {
     stops *s = gw_mem_zalloc(sizeof *s);
     *state = s;
+    GW_TRY(gw_splitter_for_language(a->text[Q_LANGUAGE], &s->kind, dg));
     for (const char *p = a->text[Q_STOPS]; *p;) {
         const char *comma = strchr(p, ',');
         size_t n = comma ? (size_t)(comma - p) : strlen(p);
@@ -95,19 +99,32 @@ static gw_status open_stops(const gw_filter_args *a, void **state, gw_diags *dg)
 }
 static void close_stops(void *state) { gw_mem_free(state); }
 
-static int64_t count_stops(const stops *s, const gw_word_facts *f, int64_t n) {
+/* Notes a word if it is a stop word that was not seen before. */
+static inline void note_stop(const stops *s, uint64_t hash, bool *seen, int64_t *different) {
+    if (!(s->low[hash >> 6 & 3] >> (hash & 63) & 1)) return;
+    for (int k = 0; k < s->n; k++)
+        if (s->hash[k] == hash && !seen[k]) {
+            seen[k] = true;
+            ++*different;
+        }
+}
+
+/* What the words of a text come to. */
+static void count_words(const stops *s, const gw_word_facts *f, int64_t n, double *c) {
     bool seen[MAX_STOPS] = {false};
-    int64_t different = 0;
+    int64_t counted = 0, chars = 0, alpha = 0, different = 0;
     for (int64_t i = 0; i < n; i++) {
-        uint64_t h = f[i].hash;
-        if (!(s->low[h >> 6 & 3] >> (h & 63) & 1)) continue;
-        for (int k = 0; k < s->n; k++)
-            if (s->hash[k] == h && !seen[k]) {
-                seen[k] = true;
-                different++;
-            }
+        alpha += f[i].flags & GW_WORD_LETTER;
+        int64_t word = !(f[i].flags & GW_WORD_TROVEPUNCT);
+        counted += word;
+        chars += word * f[i].chars;
+        note_stop(s, f[i].hash, seen, &different);
     }
-    return different;
+    c[QC_WORDS] = (double)n;
+    c[QC_COUNTED] = (double)counted;
+    c[QC_MEAN] = filter_ratio((double)chars, (double)counted);
+    c[QC_ALPHA] = (double)alpha;
+    c[QC_STOPS] = (double)different;
 }
 
 static void measure_quality(gw_measure *m, const gw_filter_args *a, void *state, double *c) {
@@ -115,14 +132,9 @@ static void measure_quality(gw_measure *m, const gw_filter_args *a, void *state,
     const char *text = gw_str_c(m->text);
     int64_t n = (int64_t)m->text->len;
     const gw_word_facts *f;
-    const gw_words *w = gw_measure_words(m, GW_SPLIT_SPACY_EN, &f);
-    int64_t counted = 0, chars = 0, alpha = 0;
-    for (int64_t i = 0; i < w->count; i++) {
-        alpha += (f[i].any & GW_CH_LETTER) != 0;
-        if (f[i].all & GW_CH_TROVEPUNCT) continue;
-        counted++;
-        chars += f[i].chars;
-    }
+    const stops *s = state;
+    const gw_words *w = gw_measure_words(m, s->kind, &f);
+    count_words(s, f, w->count, c);
     int64_t lines = 0, bullets = 0, ends = 0;
     gw_line line;
     for (gw_lines it = gw_lines_of(text, n, GW_LINES_PYTHON); gw_lines_next(&it, &line);) {
@@ -132,16 +144,11 @@ static void measure_quality(gw_measure *m, const gw_filter_args *a, void *state,
         l = gw_line_rstrip(line);
         ends += gw_line_ends(l, "...") || gw_line_ends(l, "…");
     }
-    c[QC_WORDS] = (double)w->count;
-    c[QC_COUNTED] = (double)counted;
-    c[QC_MEAN] = filter_ratio((double)chars, (double)counted);
     c[QC_HASHES] = (double)gw_text_count(text, n, "#");
     c[QC_ELLIPSES] = (double)(gw_text_count(text, n, "...") + gw_text_count(text, n, "…"));
     c[QC_LINES] = (double)lines;
     c[QC_BULLETS] = (double)bullets;
     c[QC_ENDS] = (double)ends;
-    c[QC_ALPHA] = (double)alpha;
-    c[QC_STOPS] = (double)count_stops(state, f, w->count);
 }
 
 static int decide_quality(const double *c, const gw_filter_facts *facts, const gw_filter_args *a) {
@@ -195,7 +202,12 @@ static const gw_filter_param repetition_params[] = {
     FILTER_LIMIT("dup_8_gram", 0.12, "the same for eight"),
     FILTER_LIMIT("dup_9_gram", 0.11, "the same for nine"),
     FILTER_LIMIT("dup_10_gram", 0.10, "the same for ten"),
+    FILTER_TEXT("language", "en", "whose words they are: a code, or the name of a splitter"),
 };
+enum { R_LANGUAGE = 13 };
+static gw_status open_repetition(const gw_filter_args *a, void **state, gw_diags *dg) {
+    return filter_open_splitter(a->text[R_LANGUAGE], state, dg);
+}
 enum {
     RC_CHARS,
     RC_LINES,
@@ -253,7 +265,7 @@ static gw_piece_stats count_pieces(gw_measure *m, gw_line text, gw_line_end kind
 
 static void measure_repetition(gw_measure *m, const gw_filter_args *a, void *state, double *c) {
     (void)a;
-    (void)state;
+    const gw_splitter *kind = state;
     gw_line all = {gw_str_c(m->text), (int64_t)m->text->len};
     gw_piece_stats paras = count_pieces(m, gw_line_strip(all), GW_LINES_BLANK);
     gw_piece_stats lines = count_pieces(m, all, GW_LINES_NEWLINES);
@@ -264,7 +276,7 @@ static void measure_repetition(gw_measure *m, const gw_filter_args *a, void *sta
     c[RC_PARAS] = (double)paras.pieces;
     c[RC_PARA_DUPS] = (double)paras.later;
     c[RC_PARA_CHARS] = (double)paras.later_chars;
-    const gw_gram_stats *g = gw_measure_grams(m, GW_SPLIT_SPACY_EN);
+    const gw_gram_stats *g = gw_measure_grams(m, *kind, GW_GRAMS_GREEDY);
     for (int n = 2; n <= 4; n++) /* with the spaces between its words */
         c[RC_TOP2 + n - 2] = g[n].grams ? (double)((g[n].top_chars + n - 1) * g[n].top_count) : 0;
     for (int n = 5; n <= 10; n++) c[RC_DUP5 + n - 5] = (double)g[n].greedy_chars;
@@ -298,8 +310,8 @@ const gw_filter_desc gw_filter_gopher_repetition_datatrove = {
     .ncolumns = FILTER_COUNT(repetition_columns),
     .reasons = repetition_reasons,
     .nreasons = FILTER_COUNT(repetition_reasons),
-    .open = filter_open_none,
-    .close = filter_close_none,
+    .open = open_repetition,
+    .close = filter_close_memory,
     .measure = measure_repetition,
     .decide = decide_repetition,
 };

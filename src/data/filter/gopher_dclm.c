@@ -69,7 +69,7 @@ static void measure_quality(gw_measure *m, const gw_filter_args *a, void *state,
     int64_t chars = 0, no_alpha = 0, stops = 0;
     for (int64_t i = 0; i < w->count; i++) {
         chars += f[i].chars;
-        no_alpha += !(f[i].any & GW_CH_LETTER);
+        no_alpha += !(f[i].flags & GW_WORD_LETTER);
         stops += w->items[i].bytes <= 4 &&
                  filter_is_stop_word(true, text + w->items[i].offset, w->items[i].bytes);
     }
@@ -182,7 +182,7 @@ static void measure_repetition(gw_measure *m, const gw_filter_args *a, void *sta
     const gw_words *w = gw_measure_words(m, GW_SPLIT_UNICODE, &f);
     int64_t chars = 0;
     for (int64_t i = 0; i < w->count; i++) chars += f[i].chars;
-    const gw_gram_stats *g = gw_measure_grams(m, GW_SPLIT_UNICODE);
+    const gw_gram_stats *g = gw_measure_grams(m, GW_SPLIT_UNICODE, GW_GRAMS_ALL);
     for (int n = 2; n <= 10; n++) {
         int64_t part = n <= 4 ? g[n].top_longest * g[n].top_count : g[n].covered_chars;
         c[D_GRAM2 + n - 2] = g[n].top_count > 1 ? (double)part / (double)chars : 0;

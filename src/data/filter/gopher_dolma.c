@@ -87,7 +87,7 @@ static void measure_quality(gw_measure *m, const gw_filter_args *a, void *state,
     for (int64_t i = 0; i < w->count; i++) {
         const char *p = text + w->items[i].offset;
         int64_t size = w->items[i].bytes;
-        alpha += (f[i].any & GW_CH_LETTER) != 0;
+        alpha += (f[i].flags & GW_WORD_LETTER) != 0;
         symbols += memchr(p, '#', (size_t)size) || gw_text_count(p, size, "…");
         required += size <= 4 && filter_is_stop_word(false, p, size);
     }
@@ -173,7 +173,7 @@ static void measure_repetition(gw_measure *m, const gw_filter_args *a, void *sta
         gw_pieces_add(&p, line);
     c[0] = (double)p.s.repeat / (double)p.s.pieces;
     c[1] = (double)p.s.repeat_chars / total;
-    const gw_gram_stats *g = gw_measure_grams(m, GW_SPLIT_WHITESPACE);
+    const gw_gram_stats *g = gw_measure_grams(m, GW_SPLIT_WHITESPACE, GW_GRAMS_ALL);
     for (int k = 2; k <= 4; k++)
         if (g[k].grams) c[k] = (double)(g[k].top_count * g[k].top_chars) / total;
     for (int k = 5; k <= 10; k++)

@@ -36,8 +36,6 @@ typedef struct scratch {
     gw_str lower, text;
     utf8proc_int32_t *cps;
     int64_t cps_cap;
-    gw_word_facts *facts;
-    int64_t facts_cap;
     gw_words *words;
 } scratch;
 
@@ -56,7 +54,6 @@ static void close(void *state) {
     gw_str_release(&s->lower);
     gw_str_release(&s->text);
     gw_mem_free(s->cps);
-    gw_mem_free(s->facts);
     gw_words_free(s->words);
     gw_mem_free(s);
 }
@@ -104,19 +101,11 @@ static void measure(gw_measure *m, const gw_filter_args *a, void *state, double 
     scratch *s = state;
     for (int i = 0; i < FILTER_COUNT(columns); i++) c[i] = 0;
     normalize(s, gw_str_c(m->text), (int64_t)m->text->len);
-    gw_words_split(s->words, GW_SPLIT_WHITESPACE, gw_str_c(&s->text), (int64_t)s->text.len);
+    gw_words_measure(s->words, GW_SPLIT_WHITESPACE, gw_str_c(&s->text), (int64_t)s->text.len);
     int64_t n = s->words->count, chars = 0;
-    if (n > s->facts_cap) {
-        s->facts_cap = 2 * n;
-        s->facts = gw_mem_realloc(s->facts, (size_t)s->facts_cap * sizeof *s->facts);
-    }
-    for (int64_t i = 0; i < n; i++) {
-        gw_word w = s->words->items[i];
-        s->facts[i] = gw_word_look(gw_str_c(&s->text) + w.offset, w.bytes);
-        chars += s->facts[i].chars;
-    }
+    for (int64_t i = 0; i < n; i++) chars += s->words->facts[i].chars;
     gw_gram_stats g[GW_GRAM_MAX + 1];
-    gw_gram_count(m, s->facts, n, g);
+    gw_gram_count(m, s->words->facts, n, GW_GRAMS_ALL, g);
     for (int k = 2; k <= 10; k++) {
         int64_t part = k <= 4 ? g[k].top_count * g[k].top_chars : g[k].covered_chars;
         if (g[k].top_count > 1) c[k - 2] = round8((double)part / (double)chars);

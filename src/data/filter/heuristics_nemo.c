@@ -199,7 +199,7 @@ static void count_words(const char *text, const gw_words *w, const gw_word_facts
     for (int64_t i = 0; i < w->count; i++) {
         gw_line word = {text + w->items[i].offset, w->items[i].bytes};
         symbols += is_symbol(word, f[i].chars);
-        alpha += (f[i].any & GW_CH_LETTER) != 0;
+        alpha += (f[i].flags & GW_WORD_LETTER) != 0;
         common += filter_is_stop_word(false, word.text, word.bytes);
         chars += f[i].chars;
         if (f[i].chars > longest) longest = f[i].chars;
@@ -295,7 +295,7 @@ static void measure(gw_measure *m, const gw_filter_args *a, void *state, double 
     count_words(text, w, f, c);
     count_lines(m, text, n, c);
     count_paragraphs(m, text, n, c);
-    const gw_gram_stats *g = gw_measure_grams(m, GW_SPLIT_WHITESPACE);
+    const gw_gram_stats *g = gw_measure_grams(m, GW_SPLIT_WHITESPACE, GW_GRAMS_ALL);
     for (int k = 2; k <= 4; k++)
         c[C_TOP2 + k - 2] =
             g[k].grams ? (double)replaced_chars(m, w, g[k].top_at, k) / (double)chars : 1;

@@ -13,68 +13,21 @@
 
 #include <string.h>
 
-#include "base/arena.h"           /* gw_mem_realloc */
-#include "base/hash.h"            /* gw_hash64 */
-#include "data/text/words_impl.h" /* words_class_at */
+#include "base/arena.h"            /* gw_mem_realloc */
+#include "base/hash.h"             /* gw_hash64 */
+#include "data/filter/scan_text.h" /* text_find_break */
+#include "data/text/words_impl.h"  /* words_class_at */
 
 void gw_tally_reset(gw_tally *t, int64_t n) {
     int64_t need = 64;
     while (need < 2 * n) need *= 2;
     if (need > t->cap) {
         gw_mem_free(t->slots);
-        t->slots = gw_mem_zalloc((size_t)need * sizeof *t->slots);
+        t->slots = gw_mem_alloc((size_t)need * sizeof *t->slots);
         t->cap = need;
-        t->stamp = 0;
     }
     t->mask = (uint64_t)need - 1;
-    if (++t->stamp == 0) {
-        memset(t->slots, 0, (size_t)t->cap * sizeof *t->slots);
-        t->stamp = 1;
-    }
-}
-
-gw_tally_slot *gw_tally_add(gw_tally *t, uint64_t hash, int64_t index) {
-    for (uint64_t i = hash ^ hash >> 32;; i++) {
-        gw_tally_slot *s = &t->slots[i & t->mask];
-        if (s->stamp != t->stamp) {
-            *s = (gw_tally_slot){hash, t->stamp, 1, (uint32_t)index, false};
-            return s;
-        }
-        if (s->hash == hash) {
-            s->count++;
-            return s;
-        }
-    }
-}
-
-int64_t gw_text_chars(const char *p, int64_t n) {
-    int64_t inner = 0, i = 0; /* bytes that do not begin a character */
-    for (; i + 8 <= n; i += 8) {
-        uint64_t x;
-        memcpy(&x, p + i, 8);
-        x = x >> 7 & ~(x >> 6) & 0x0101010101010101u;
-        inner += (int64_t)(x * 0x0101010101010101u >> 56);
-    }
-    for (; i < n; i++) inner += ((uint8_t)p[i] & 0xc0) == 0x80;
-    return n - inner;
-}
-
-gw_word_facts gw_word_look(const char *p, int64_t n) {
-    gw_word_facts f = {words_hash(p, n), 0, 0, ~0u};
-    const char *end = p + n;
-    while (p < end) {
-        uint32_t c;
-        int len = 1;
-        if ((uint8_t)*p < 128)
-            c = gw_ch_ascii[(uint8_t)*p];
-        else
-            c = words_class_at(p, end, &len);
-        f.any |= c;
-        f.all &= c;
-        f.chars++;
-        p += len;
-    }
-    return f;
+    memset(t->slots, 0, (size_t)need * sizeof *t->slots);
 }
 
 void gw_measure_begin(gw_measure *m, const gw_filter_facts *facts, gw_str *text) {
@@ -86,15 +39,11 @@ void gw_measure_begin(gw_measure *m, const gw_filter_facts *facts, gw_str *text)
 }
 
 void gw_measure_release(gw_measure *m) {
-    for (int k = 0; k < GW_SPLITTERS; k++) {
-        gw_words_free(m->words[k]);
-        gw_mem_free(m->word_facts[k]);
-    }
+    for (int k = 0; k < GW_SPLITTER_KINDS; k++) gw_words_free(m->words[k]);
     gw_mem_free(m->tally.slots);
-    gw_mem_free(m->gram_hash);
+    gw_mem_free(m->gram_places);
     gw_mem_free(m->gram_sum);
-    gw_mem_free(m->gram_at);
-    gw_mem_free(m->gram_slot);
+    gw_mem_free(m->gram_bits);
     gw_str_release(&m->spare);
     gw_words_free(m->scratch);
 }
@@ -119,28 +68,19 @@ void gw_measure_know_words(gw_measure *m, gw_splitter kind, int64_t n) {
 const gw_words *gw_measure_words(gw_measure *m, gw_splitter kind, const gw_word_facts **facts) {
     if (!m->known[kind]) {
         if (!m->words[kind]) m->words[kind] = gw_words_new();
-        gw_words *w = m->words[kind];
-        const char *text = gw_str_c(m->text);
-        gw_words_split(w, kind, text, (int64_t)m->text->len);
-        if (w->count > m->facts_cap[kind]) {
-            m->facts_cap[kind] = w->count + w->count / 2;
-            m->word_facts[kind] = gw_mem_realloc(
-                m->word_facts[kind], (size_t)m->facts_cap[kind] * sizeof *m->word_facts[kind]);
-        }
-        for (int64_t i = 0; i < w->count; i++)
-            m->word_facts[kind][i] = gw_word_look(text + w->items[i].offset, w->items[i].bytes);
+        gw_words_measure(m->words[kind], kind, gw_str_c(m->text), (int64_t)m->text->len);
         m->known[kind] = true;
     }
-    if (facts) *facts = m->word_facts[kind];
+    if (facts) *facts = m->words[kind]->facts;
     return m->words[kind];
 }
 
-const gw_gram_stats *gw_measure_grams(gw_measure *m, gw_splitter kind) {
-    if (!m->grams_known[kind]) {
+const gw_gram_stats *gw_measure_grams(gw_measure *m, gw_splitter kind, gw_gram_needs needs) {
+    if (m->grams_known[kind] < needs) {
         const gw_word_facts *facts;
         const gw_words *w = gw_measure_words(m, kind, &facts);
-        gw_gram_count(m, facts, w->count, m->grams[kind]);
-        m->grams_known[kind] = true;
+        gw_gram_count(m, facts, w->count, needs, m->grams[kind]);
+        m->grams_known[kind] = needs;
     }
     return m->grams[kind];
 }
@@ -149,17 +89,11 @@ gw_lines gw_lines_of(const char *text, int64_t n, gw_line_end kind) {
     return (gw_lines){text, text + n, kind, kind == GW_LINES_PYTHON && n == 0};
 }
 
-/* Bytes that break lines, or begin a character that may: U+0085, U+2028, U+2029. */
-static const uint8_t may_break[256] = {
-    ['\n'] = 1, ['\v'] = 1, ['\f'] = 1, ['\r'] = 1, [0x1c] = 1,
-    [0x1d] = 1, [0x1e] = 1, [0xc2] = 1, [0xe2] = 1,
-};
-
 /* Where the line at l->p ends, and where the next begins: NULL if it is the last. */
 static const char *python_end(const char *p, const char *end, const char **next) {
     *next = NULL;
     for (;;) {
-        while (p < end && !may_break[(uint8_t)*p]) p++;
+        p = text_find_break(p, end);
         if (p >= end) return end;
         int len;
         if (words_class_at(p, end, &len) & GW_CH_LINEBREAK) {
@@ -234,63 +168,21 @@ bool gw_line_begins(gw_line l, const char *prefix) {
     return l.bytes >= n && !memcmp(l.text, prefix, (size_t)n);
 }
 
-int64_t gw_text_count(const char *p, int64_t n, const char *what) {
-    int64_t count = 0, size = (int64_t)strlen(what);
-    const char *end = p + n - size + 1;
-    while (p < end && (p = memchr(p, what[0], (size_t)(end - p)))) {
-        bool same = !memcmp(p, what, (size_t)size);
-        count += same;
-        p += same ? size : 1;
-    }
-    return count;
-}
-
-static bool same_nocase(const char *p, const char *what, int64_t n) {
-    for (int64_t k = 0; k < n; k++) {
-        char c = p[k];
-        if (c >= 'A' && c <= 'Z') c = (char)(c + 32);
-        if (c != what[k]) return false;
-    }
-    return true;
-}
-
-/* Looks for the rarest letter of `what`, in either case, and compares around it. */
-bool gw_text_has_nocase(const char *p, int64_t n, const char *what) {
-    /* By how rare a letter is in English text; others count as common. */
-    static const uint8_t rank[128] = {
-        ['e'] = 1,  ['t'] = 2,  ['a'] = 3,  ['o'] = 4,  ['i'] = 5,  ['n'] = 6,  ['s'] = 7,
-        ['r'] = 8,  ['h'] = 9,  ['l'] = 10, ['d'] = 11, ['c'] = 12, ['u'] = 13, ['m'] = 14,
-        ['f'] = 15, ['p'] = 16, ['g'] = 17, ['w'] = 18, ['y'] = 19, ['b'] = 20, ['v'] = 21,
-        ['k'] = 22, ['x'] = 23, ['j'] = 24, ['q'] = 25, ['z'] = 26,
-    };
-    int64_t size = (int64_t)strlen(what), rare = 0;
-    for (int64_t k = 1; k < size; k++)
-        if (rank[what[k] & 127] > rank[what[rare] & 127]) rare = k;
-    for (int upper = 0; upper < 2; upper++) {
-        char c = (char)(what[rare] - (upper ? 32 : 0));
-        const char *at = p + rare, *end = p + n - (size - 1 - rare);
-        while (at < end && (at = memchr(at, c, (size_t)(end - at)))) {
-            if (same_nocase(at - rare, what, size)) return true;
-            at++;
-        }
-    }
-    return false;
-}
-
 void gw_pieces_begin(gw_measure *m, gw_pieces *p, int64_t most) {
     *p = (gw_pieces){.tally = &m->tally};
     gw_tally_reset(&m->tally, most);
 }
 
-void gw_pieces_add(gw_pieces *p, gw_line piece) {
+int64_t gw_pieces_add(gw_pieces *p, gw_line piece) {
     int64_t chars = gw_text_chars(piece.text, piece.bytes);
     gw_tally_slot *s = gw_tally_add(p->tally, gw_hash64(piece.text, (size_t)piece.bytes, 0), 0);
     p->s.pieces++;
     p->s.chars += chars;
-    if (s->count == 1) return;
+    if (s->count == 1) return chars;
     p->s.later++;
     p->s.later_chars += chars;
     int64_t more = s->count == 2 ? 2 : 1; /* the first occurrence counts with the second */
     p->s.repeat += more;
     p->s.repeat_chars += more * chars;
+    return chars;
 }

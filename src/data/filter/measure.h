@@ -8,31 +8,38 @@
 
 #include "base/str.h"           /* gw_str */
 #include "data/filter/filter.h" /* gw_filter_facts */
-#include "data/text/words.h"    /* gw_words, gw_splitter */
+#include "data/text/words.h"    /* gw_words, gw_word_facts, gw_splitter */
 
-/* What the rules ask of a word. */
-typedef struct gw_word_facts {
-    uint64_t hash;
-    uint32_t chars;    /* code points */
-    uint32_t any, all; /* class bits (words.h) that some, or all, of its characters have */
-} gw_word_facts;
-
-/* Counts repeats of hashes: open addressing, emptied by raising a number. */
+/* Counts repeats of hashes: open addressing in a table as large as the text asks for, so that small
+ * texts stay in the cache. */
 typedef struct gw_tally_slot {
     uint64_t hash;
-    uint32_t stamp, count, first; /* which round filled it; how many; index of the first */
-    bool taken;                   /* the caller's */
+    uint32_t first; /* index of the first */
+    uint32_t count; /* how many; 0: empty. The highest bit, GW_TALLY_MARK, is the caller's */
 } gw_tally_slot;
+#define GW_TALLY_MARK 0x80000000u
 typedef struct gw_tally {
     gw_tally_slot *slots;
     int64_t cap;
-    uint64_t mask; /* of the part in use: small texts stay in the cache */
-    uint32_t stamp;
+    uint64_t mask; /* of the part in use */
 } gw_tally;
 /* Empties it and makes room for n different hashes. */
 void gw_tally_reset(gw_tally *t, int64_t n);
+/* Where a hash is looked for first. */
+static inline gw_tally_slot *gw_tally_home(const gw_tally *t, uint64_t hash) {
+    return &t->slots[(hash ^ hash >> 32) & t->mask];
+}
 /* Counts one more; the slot stays where it is until the next reset. */
-gw_tally_slot *gw_tally_add(gw_tally *t, uint64_t hash, int64_t index);
+static inline gw_tally_slot *gw_tally_add(gw_tally *t, uint64_t hash, int64_t index) {
+    gw_tally_slot *s = gw_tally_home(t, hash);
+    for (; s->count != 0; s = s == t->slots + t->mask ? t->slots : s + 1)
+        if (s->hash == hash) {
+            s->count++;
+            return s;
+        }
+    *s = (gw_tally_slot){hash, (uint32_t)index, 1};
+    return s;
+}
 
 /* Repeats of word n-grams, by every project's way of counting. Characters are of words alone. */
 typedef struct gw_gram_stats {
@@ -47,7 +54,10 @@ typedef struct gw_gram_stats {
     int64_t all_chars;      /* Dolma: of all n-grams, added up */
     int64_t later_chars;    /* NeMo: of occurrences but the first, spaces and no word twice */
 } gw_gram_stats;
-enum { GW_GRAM_MAX = 10 };
+enum { GW_GRAM_MAX = 10, GW_GRAM_GREEDY = 5 };
+/* What a rule asks of n-grams: grams and top_ of fewer than GW_GRAM_GREEDY words and greedy_chars
+ * of the others, as datatrove's does, or all of it. */
+typedef enum gw_gram_needs { GW_GRAMS_NONE, GW_GRAMS_GREEDY, GW_GRAMS_ALL } gw_gram_needs;
 
 /* Repeats among pieces (lines, paragraphs). */
 typedef struct gw_piece_stats {
@@ -59,17 +69,15 @@ typedef struct gw_piece_stats {
 typedef struct gw_measure {
     const gw_filter_facts *facts;
     gw_str *text;
-    gw_words *words[GW_SPLITTERS];           /* made when first asked for */
-    gw_word_facts *word_facts[GW_SPLITTERS]; /* beside words->items */
-    int64_t facts_cap[GW_SPLITTERS];
-    bool known[GW_SPLITTERS]; /* the two above are of the text as it stands */
-    bool grams_known[GW_SPLITTERS];
-    gw_gram_stats grams[GW_SPLITTERS][GW_GRAM_MAX + 1];
+    gw_words *words[GW_SPLITTER_KINDS]; /* made when first asked for */
+    bool known[GW_SPLITTER_KINDS];      /* and of the text as it stands */
+    gw_gram_needs grams_known[GW_SPLITTER_KINDS];
+    gw_gram_stats grams[GW_SPLITTER_KINDS][GW_GRAM_MAX + 1];
     gw_tally tally;
-    uint64_t *gram_hash;
-    int64_t *gram_sum; /* characters before each word */
-    uint32_t *gram_at, *gram_slot;
-    int64_t gram_cap;
+    struct gw_gram_place *gram_places;
+    uint32_t *gram_sum; /* characters before each word */
+    uint64_t *gram_bits;
+    int64_t gram_cap, gram_words;
     gw_str spare; /* for a new text */
     gw_words *scratch;
 } gw_measure;
@@ -88,12 +96,11 @@ void gw_measure_know_words(gw_measure *m, gw_splitter kind, int64_t n);
 /* Words of the text and their facts; the second is indexed as the first's items. */
 const gw_words *gw_measure_words(gw_measure *m, gw_splitter kind, const gw_word_facts **facts);
 /* n-gram statistics [2..GW_GRAM_MAX] over those words. */
-const gw_gram_stats *gw_measure_grams(gw_measure *m, gw_splitter kind);
+const gw_gram_stats *gw_measure_grams(gw_measure *m, gw_splitter kind, gw_gram_needs needs);
 /* The same over any words. */
-void gw_gram_count(gw_measure *m, const gw_word_facts *words, int64_t n, gw_gram_stats *out);
+void gw_gram_count(gw_measure *m, const gw_word_facts *words, int64_t n, gw_gram_needs needs,
+                   gw_gram_stats *out);
 
-/* Facts of one piece of text. */
-gw_word_facts gw_word_look(const char *p, int64_t n);
 /* Code points of valid UTF-8. */
 int64_t gw_text_chars(const char *p, int64_t n);
 
@@ -132,6 +139,6 @@ typedef struct gw_pieces {
 } gw_pieces;
 /* Counts pieces: begin with the most there can be, add each, end. */
 void gw_pieces_begin(gw_measure *m, gw_pieces *p, int64_t most);
-void gw_pieces_add(gw_pieces *p, gw_line piece);
+int64_t gw_pieces_add(gw_pieces *p, gw_line piece); /* its characters */
 
 #endif

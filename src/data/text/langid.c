@@ -12,9 +12,18 @@
 // temperature that grows with the square root of their number before it becomes a probability,
 // with a constant that was fitted on held-out text; `bench/filters langid` prints accuracy by
 // language and how well the scores are calibrated.
+//
+// What costs is looking n-grams up. They are a trie in one hash table of 8-byte nodes: where a
+// beginning is in no profile, nothing longer is. An n-gram of many languages has its weights as a
+// row of bytes, one a language, which is added at once; one of few has a list. A long text is read
+// in two turns: the first 160 bytes of each third of what may be read, then the rest, unless the
+// same language leads in each and is SURE already.
 #include <math.h>
 #include <string.h>
 #include <utf8proc.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 #include "base/arena.h"            /* gw_mem_zalloc */
 #include "base/map.h"              /* GW_VEC */
@@ -54,6 +63,8 @@ typedef enum script {
 } script;
 #define GRAM_SCRIPTS HAN /* those before it */
 enum { MAX_PROFILES = 96, MAX_N = 5, FLOOR = 42, WORD_MAX = 48 };
+enum { HEAD = 160 /* bytes of a third that are read first */, LANES = 64, NODE_BITS = 16 };
+#define SURE 0.995f /* of one language: the rest need not be read */
 
 static const char *const only_language[SCRIPTS] = {
     [HAN] = "zh",      [KANA] = "ja",     [HANGUL] = "ko", [GREEK] = "el",   [HEBREW] = "he",
@@ -117,21 +128,34 @@ static const profile profiles[] = {
 };
 #define NPROFILES ((int)(sizeof profiles / sizeof *profiles))
 
+/* Where a profile's score is: a lane among those of its script. */
 typedef struct posting {
-    uint8_t profile, weight;
+    uint8_t lane, weight;
 } posting;
-/* An n-gram: postings[first .. first + count). */
+
+/* An n-gram, or the beginning of some. Of its hash the low bits are its place, the high ones `tag`;
+ * `what` is 0 where it is only a beginning. */
+typedef struct node {
+    uint32_t tag;
+    uint32_t what; /* a list: postings[what >> 3], as many as the low bits; a row: 0 there */
+} node;
+enum { MOST_LISTED = 5 };
+
+/* An n-gram while the table is made. */
 typedef struct feature {
     uint64_t hash;
-    uint32_t first;
-    uint16_t count;
+    uint32_t first, count; /* postings */
+    int8_t script;
 } feature;
 
 struct langid_builtin {
-    feature *features;
-    uint64_t mask;
+    node *nodes;
     posting *postings;
-    float score[MAX_PROFILES];
+    uint8_t *rows; /* rows of 16 bytes; as many for an n-gram as its script has */
+    int lane[MAX_PROFILES];
+    int lanes[SCRIPTS]; /* profiles of a script */
+    uint16_t recent[LANES];
+    uint32_t score[LANES], added; /* rows added to `recent` */
     const char *label[MAX_PROFILES];
     float chance[MAX_PROFILES];
 };
@@ -141,37 +165,47 @@ static uint64_t extend(uint64_t h, uint32_t cp) {
     return h ^ h >> 29;
 }
 
-static feature *find(const langid_builtin *b, uint64_t h) {
+/* ------------------------------------------------------------------------------ making it */
+
+/* The n-grams of all profiles, with their beginnings. */
+typedef struct maker {
+    langid_builtin *b;
+    feature *features; /* [1 << NODE_BITS] */
+    posting *postings;
+} maker;
+
+enum { NODES = 1 << NODE_BITS };
+
+static feature *feature_of(const maker *m, uint64_t h, script s) {
     for (uint64_t i = h;; i++) {
-        feature *f = &b->features[i & b->mask];
-        if (f->hash == h || !f->count) return f;
+        feature *f = &m->features[i & (NODES - 1)];
+        if (f->hash == h) return f;
+        if (f->hash) continue;
+        f->hash = h;
+        f->script = (int8_t)s;
+        return f;
     }
 }
 
-static void note(langid_builtin *b, uint64_t h, int p, int class, bool fill) {
-    feature *f = find(b, h);
-    f->hash = h;
-    if (fill)
-        b->postings[f->first++] = (posting){(uint8_t)p, (uint8_t)(FLOOR - class)};
-    else
-        f->count++;
-}
-
 /* Each n-gram of a profile: counted, or its posting written. */
-static void each_gram(langid_builtin *b, int p, bool fill) {
+static void each_gram(maker *m, int p, bool fill) {
     int class = 0;
-    uint64_t start = (uint64_t)profiles[p].s + 1;
+    script s = profiles[p].s;
     for (int part = 0; part < 4 && profiles[p].grams[part]; part++) {
         const uint8_t *at = (const uint8_t *)profiles[p].grams[part];
         const uint8_t *end = at + strlen(profiles[p].grams[part]);
-        uint64_t h = start;
+        uint64_t h = (uint64_t)s + 1;
         int chars = 0;
         bool wide = false;
         for (int len; at < end; at += len) {
             uint32_t cp = gw_utf8_decode(at, end, &len);
             if (cp == ' ') {
-                if (chars > 1 || wide) note(b, h, p, class, fill);
-                h = start;
+                feature *f = chars > 1 || wide ? feature_of(m, h, s) : NULL;
+                if (f && fill)
+                    m->postings[f->first + f->count] =
+                        (posting){(uint8_t)m->b->lane[p], (uint8_t)(FLOOR - class)};
+                if (f) f->count++;
+                h = (uint64_t)s + 1;
                 chars = 0;
                 wide = false;
             } else if (cp == '|') {
@@ -180,87 +214,190 @@ static void each_gram(langid_builtin *b, int p, bool fill) {
                 h = extend(h, cp);
                 chars++;
                 wide |= cp >= 128;
+                feature_of(m, h, s);
             }
         }
     }
 }
 
+static int row_bytes(const langid_builtin *b, script s) { return (b->lanes[s] + 15) / 16 * 16; }
+
+/* A feature becomes a node at its own place. */
+static void place(maker *m, int i, uint32_t *nlisted, uint32_t *nrows) {
+    langid_builtin *b = m->b;
+    const feature *f = &m->features[i];
+    b->nodes[i] = (node){(uint32_t)(f->hash >> 32), 0};
+    if (!f->count) return;
+    const posting *from = m->postings + f->first;
+    if (f->count <= MOST_LISTED) {
+        memcpy(b->postings + *nlisted, from, f->count * sizeof *from);
+        b->nodes[i].what = *nlisted << 3 | f->count;
+        *nlisted += f->count;
+        return;
+    }
+    for (uint32_t k = 0; k < f->count; k++)
+        b->rows[(size_t)*nrows * 16 + from[k].lane] += from[k].weight;
+    b->nodes[i].what = *nrows << 3;
+    *nrows += (uint32_t)row_bytes(b, (script)f->script) / 16;
+}
+
+static void make_tables(maker *m) {
+    langid_builtin *b = m->b;
+    uint32_t total = 0, listed = 1, rows = 1;
+    for (int i = 0; i < NODES; i++) {
+        feature *f = &m->features[i];
+        f->first = total;
+        total += f->count;
+        if (f->count > MOST_LISTED) rows += (uint32_t)row_bytes(b, (script)f->script) / 16;
+        f->count = 0;
+    }
+    m->postings = gw_mem_zalloc((total + 1) * sizeof *m->postings);
+    for (int p = 0; p < NPROFILES; p++) each_gram(m, p, true);
+    b->nodes = gw_mem_zalloc(NODES * sizeof *b->nodes);
+    b->postings = gw_mem_zalloc((total + 1) * sizeof *b->postings);
+    b->rows = gw_mem_zalloc((size_t)rows * 16 + 16);
+    rows = 1;
+    for (int i = 0; i < NODES; i++)
+        if (m->features[i].hash) place(m, i, &listed, &rows);
+}
+
 langid_builtin *langid_builtin_new(void) {
     langid_builtin *b = gw_mem_zalloc(sizeof *b);
-    b->mask = (1u << 17) - 1;
-    b->features = gw_mem_zalloc((b->mask + 1) * sizeof *b->features);
-    for (int p = 0; p < NPROFILES; p++) each_gram(b, p, false);
-    uint32_t total = 0;
-    for (uint64_t i = 0; i <= b->mask; i++) {
-        b->features[i].first = total;
-        total += b->features[i].count;
-    }
-    b->postings = gw_mem_zalloc((total + 1) * sizeof *b->postings);
-    for (int p = 0; p < NPROFILES; p++) each_gram(b, p, true);
-    for (uint64_t i = 0; i <= b->mask; i++) b->features[i].first -= b->features[i].count;
+    maker m = {.b = b};
+    for (int p = 0; p < NPROFILES; p++) b->lane[p] = b->lanes[profiles[p].s]++;
+    m.features = gw_mem_zalloc(NODES * sizeof *m.features);
+    for (int p = 0; p < NPROFILES; p++) each_gram(&m, p, false);
+    make_tables(&m);
+    gw_mem_free(m.features);
+    gw_mem_free(m.postings);
     return b;
 }
 
 void langid_builtin_free(langid_builtin *b) {
     if (!b) return;
-    gw_mem_free(b->features);
+    gw_mem_free(b->nodes);
     gw_mem_free(b->postings);
+    gw_mem_free(b->rows);
     gw_mem_free(b);
 }
 
-/* Adds the n-grams of one word, w[0..n) with "_" at both ends. */
-static int add_word(langid_builtin *b, script s, const uint32_t *w, int n) {
+/* ------------------------------------------------------------------------------ adding up */
+
+static const node *find(const langid_builtin *b, uint64_t h) {
+    uint32_t tag = (uint32_t)(h >> 32);
+    for (uint64_t i = h;; i++) {
+        const node *f = &b->nodes[i & (NODES - 1)];
+        if (f->tag == tag) return f;
+        if (!f->tag) return NULL;
+    }
+}
+
+/* Sums of 16 bits hold 1500 weights of at most 42. */
+static void settle(langid_builtin *b) {
+    for (int i = 0; i < LANES; i++) b->score[i] += b->recent[i];
+    memset(b->recent, 0, sizeof b->recent);
+    b->added = 0;
+}
+
+static void add_row(langid_builtin *b, const uint8_t *row, int n) {
+    if (b->added++ == 1500) settle(b);
+#if defined(__SSE2__)
+    const __m128i zero = _mm_setzero_si128();
+    for (int i = 0; i < n; i += 16) {
+        __m128i x = _mm_loadu_si128((const __m128i *)(const void *)(row + i));
+        __m128i *to = (__m128i *)(void *)(b->recent + i);
+        __m128i low = _mm_unpacklo_epi8(x, zero), high = _mm_unpackhi_epi8(x, zero);
+        _mm_storeu_si128(to, _mm_add_epi16(_mm_loadu_si128(to), low));
+        _mm_storeu_si128(to + 1, _mm_add_epi16(_mm_loadu_si128(to + 1), high));
+    }
+#else
+    for (int i = 0; i < n; i++) b->recent[i] = (uint16_t)(b->recent[i] + row[i]);
+#endif
+}
+
+static void add_gram(langid_builtin *b, uint32_t what, int row_size) {
+    uint32_t count = what & 7, at = what >> 3;
+    if (count == 0) {
+        add_row(b, b->rows + (size_t)at * 16, row_size);
+        return;
+    }
+    for (uint32_t k = 0; k < count; k++)
+        b->score[b->postings[at + k].lane] += b->postings[at + k].weight;
+}
+
+/* Adds the n-grams of one word, w[0..n) with "_" at both ends. Returns how many there are. */
+static int add_word(langid_builtin *b, script s, int row_size, const uint32_t *w, int n) {
     int grams = 0;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i + 1 < n; i++) {
         uint64_t h = (uint64_t)s + 1;
-        for (int k = 0; k < MAX_N && i + k < n; k++) {
+        int most = GW_MIN(MAX_N, n - i);
+        grams += most - (i == 0);
+        for (int k = 0; k < most; k++) {
             h = extend(h, w[i + k]);
-            if (k == 0 && w[i] == '_') continue;
-            grams++;
             if (k == 0 && w[i] < 128) continue; /* every language has it */
-            const feature *f = find(b, h);
-            for (uint32_t p = 0; p < f->count; p++) {
-                posting q = b->postings[f->first + p];
-                b->score[q.profile] += (float)q.weight;
-            }
+            const node *f = find(b, h);
+            if (!f) break;
+            if (f->what) add_gram(b, f->what, row_size);
         }
     }
     return grams;
 }
 
-/* Parts of a long text: whole characters from each third. */
+/* ------------------------------------------------------------------------------ what is read */
+
+/* A part of a text: what is read of it first, [p, head), and then, [head, end). */
 typedef struct window {
-    const char *p, *end;
+    const char *p, *head, *end;
 } window;
+
+/* The next white space of ASCII at or behind p. */
+static const char *next_space(const char *p, const char *end) {
+    while (p < end && (uint8_t)*p > ' ') p++;
+    return p;
+}
+
+/* Parts of a text: its thirds, cut at white space; of a long one whole characters from its
+ * beginning, middle and end. */
 static int windows_of(const char *text, int64_t n, window w[3]) {
-    if (n <= GW_LANGID_BYTES) {
-        w[0] = (window){text, text + n};
+    const char *end = text + n;
+    if (n <= (int64_t)3 * HEAD) {
+        w[0] = (window){text, end, end};
         return 1;
     }
     int64_t size = GW_LANGID_BYTES / 3, from[3] = {0, n / 2, n - size};
+    const char *second = next_space(text + n / 3, end);
+    const char *third = next_space(GW_MAX(second, text + 2 * n / 3), end);
+    const char *cuts[4] = {text, second, third, end};
     for (int i = 0; i < 3; i++) {
-        const char *p = text + from[i], *end = p + size;
-        while (p < end && ((uint8_t)*p & 0xc0) == 0x80) p++;
-        while (end > p && end < text + n && ((uint8_t)*end & 0xc0) == 0x80) end--;
-        w[i] = (window){p, end};
+        const char *p = cuts[i], *q = cuts[i + 1];
+        if (n > GW_LANGID_BYTES) {
+            p = text + from[i];
+            q = p + size;
+            while (p < q && ((uint8_t)*p & 0xc0) == 0x80) p++;
+            while (q > p && q < end && ((uint8_t)*q & 0xc0) == 0x80) q--;
+        }
+        w[i] = (window){p, next_space(GW_MIN(p + HEAD, q), q), q};
     }
     return 3;
 }
 
-static int add_window(langid_builtin *b, script s, window w) {
+static int add_part(langid_builtin *b, script s, const char *p, const char *end) {
     uint32_t word[WORD_MAX + 2] = {'_'};
-    int n = 1, grams = 0;
-    for (const char *p = w.p;;) {
+    int n = 1, grams = 0, row_size = row_bytes(b, s);
+    for (;;) {
         uint32_t cp = ' ';
         int len = 1;
-        if (p < w.end) {
-            cp = gw_utf8_decode((const uint8_t *)p, (const uint8_t *)w.end, &len);
-            if (cp < 128)
+        if (p < end) {
+            cp = (uint8_t)*p;
+            if (cp < 128) {
                 cp = cp >= 'A' && cp <= 'Z' ? cp + 32 : cp;
-            else if (cp == 0x2019)
-                cp = '\'';
-            else if (cp != GW_CP_INVALID)
-                cp = (uint32_t)utf8proc_tolower((int32_t)cp);
+            } else {
+                cp = gw_utf8_decode((const uint8_t *)p, (const uint8_t *)end, &len);
+                if (cp == 0x2019)
+                    cp = '\'';
+                else if (cp != GW_CP_INVALID)
+                    cp = (uint32_t)utf8proc_tolower((int32_t)cp);
+            }
         }
         bool mark = cp == '\'' && n > 1;
         if (mark || script_of(cp) == s) {
@@ -268,10 +405,10 @@ static int add_window(langid_builtin *b, script s, window w) {
         } else if (n > 1) {
             while (n > 1 && word[n - 1] == '\'') n--;
             word[n++] = '_';
-            if (n > 2) grams += add_word(b, s, word, n);
+            if (n > 2) grams += add_word(b, s, row_size, word, n);
             n = 1;
         }
-        if (p >= w.end) return grams;
+        if (p >= end) return grams;
         p += len;
     }
 }
@@ -288,26 +425,71 @@ static float before(const char *code) {
     return 0;
 }
 
-static int by_grams(langid_builtin *b, script s, const window *w, int nw, float share) {
-    memset(b->score, 0, sizeof b->score);
-    int grams = 0, count = 0;
-    for (int i = 0; i < nw; i++) grams += add_window(b, s, w[i]);
+/* Probabilities of the languages of a script, from their scores over `grams` n-grams. Returns their
+ * number; *best is the largest. */
+static int weigh(langid_builtin *b, script s, int grams, float *best) {
+    settle(b);
+    *best = 0;
     if (grams < 8) return 0;
-    float best = -INFINITY, most = 0, sum = 0, heat = HEAT / sqrtf((float)grams);
+    uint32_t top = 0;
+    float most = -INFINITY, sum = 0, heat = HEAT / sqrtf((float)grams);
+    int count = 0;
     for (int p = 0; p < NPROFILES; p++) {
         if (profiles[p].s != s) continue;
-        float x = b->score[p] * heat + before(profiles[p].code);
+        uint32_t score = b->score[b->lane[p]];
+        float x = (float)score * heat + before(profiles[p].code);
         b->label[count] = profiles[p].code;
         b->chance[count++] = x;
-        if (x > best) best = x;
-        if (b->score[p] > most) most = b->score[p];
+        most = GW_MAX(most, x);
+        top = GW_MAX(top, score);
     }
-    if (most == 0) return 0;
+    if (top == 0) return 0;
     for (int i = 0; i < count; i++) {
-        b->chance[i] = expf(b->chance[i] - best);
+        b->chance[i] = expf(b->chance[i] - most);
         sum += b->chance[i];
     }
-    for (int i = 0; i < count; i++) b->chance[i] *= share / sum;
+    for (int i = 0; i < count; i++) {
+        b->chance[i] /= sum;
+        *best = GW_MAX(*best, b->chance[i]);
+    }
+    return count;
+}
+
+/* The lane that has gained most since the scores `seen`, which are brought up to date. */
+static int leader(langid_builtin *b, uint32_t seen[LANES]) {
+    int best = 0;
+    uint32_t most = 0;
+    settle(b);
+    for (int i = 0; i < LANES; i++) {
+        uint32_t gain = b->score[i] - seen[i];
+        if (gain > most) {
+            most = gain;
+            best = i;
+        }
+        seen[i] = b->score[i];
+    }
+    return best;
+}
+
+static int by_grams(langid_builtin *b, script s, const window *w, int nw, float share) {
+    uint32_t seen[LANES] = {0};
+    int grams = 0, first = 0;
+    float best;
+    bool rest = false, agree = true;
+    memset(b->score, 0, sizeof b->score);
+    for (int i = 0; i < nw; i++) {
+        grams += add_part(b, s, w[i].p, w[i].head);
+        rest |= w[i].head < w[i].end;
+        int leads = leader(b, seen);
+        agree &= i == 0 || leads == first;
+        first = leads;
+    }
+    int count = weigh(b, s, grams, &best);
+    if (rest && (best < SURE || !agree)) {
+        for (int i = 0; i < nw; i++) grams += add_part(b, s, w[i].head, w[i].end);
+        count = weigh(b, s, grams, &best);
+    }
+    for (int i = 0; i < count; i++) b->chance[i] *= share;
     return count;
 }
 
@@ -317,7 +499,9 @@ static int64_t count_scripts(const window *w, int nw, int64_t bytes[SCRIPTS]) {
     for (int i = 0; i < nw; i++) {
         int len;
         for (const char *p = w[i].p; p < w[i].end; p += len) {
-            uint32_t cp = gw_utf8_decode((const uint8_t *)p, (const uint8_t *)w[i].end, &len);
+            uint32_t cp = (uint8_t)*p;
+            len = 1;
+            if (cp >= 128) cp = gw_utf8_decode((const uint8_t *)p, (const uint8_t *)w[i].end, &len);
             script s = script_of(cp);
             if (s == NONE) continue;
             bytes[s] += len;
@@ -429,5 +613,5 @@ int gw_langid_builtin_languages(const char *const **codes) {
 }
 
 const char *gw_langid_version(const gw_langid *l) {
-    return l->builtin ? "builtin-1" : langid_model_version(l->model);
+    return l->builtin ? "builtin-2" : langid_model_version(l->model);
 }

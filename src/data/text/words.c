@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/arena.h"           /* gw_mem_zalloc */
+#include "base/compiler.h"        /* GW_COUNT */
 #include "base/str.h"             /* gw_str_eq */
 #include "data/text/words_impl.h" /* gw_words_inner */
 
@@ -30,11 +31,17 @@ gw_words *gw_words_new(void) {
 void gw_words_free(gw_words *w) {
     if (!w) return;
     gw_words_inner *in = w->inner;
+    for (size_t i = 0; i < GW_COUNT(in->language); i++)
+        if (in->language[i]) words_lang_close(in->language[i]->lang);
     gw_arena_release(&in->arena);
     gw_mem_free(in->items);
     gw_mem_free(in->spare);
+    gw_mem_free(in->facts);
+    gw_mem_free(in->old_facts);
+    gw_mem_free(in->cache);
     gw_mem_free(in->cls);
     gw_mem_free(in->at);
+    gw_mem_free(in->symbols);
     gw_mem_free(in->suffixes);
     gw_mem_free(in->starts.items);
     gw_mem_free(in->matches.items);
@@ -49,32 +56,43 @@ void words_grow(gw_words_inner *w) {
     w->spare = gw_mem_realloc(w->spare, (size_t)w->cap * sizeof *w->spare);
 }
 
-static void split_whitespace(gw_words_inner *w, const char *text, int64_t n) {
-    const char *p = text, *end = text + n;
-    while (p < end) {
-        int len;
-        while (p < end && words_class_at(p, end, &len) & GW_CH_SPACE) p += len;
-        const char *from = p;
-        while (p < end && !(words_class_at(p, end, &len) & GW_CH_SPACE)) p += len;
-        if (p > from) words_push(w, from - text, p - text);
+/* The rules of a kind that is one of spaCy's. */
+static const words_rules *rules_of(gw_words_inner *in, gw_splitter kind) {
+    if (kind == GW_SPLIT_TROVE_XX) kind = GW_SPLIT_SPACY_XX;
+    if (kind < GW_SPLIT_LANGUAGE) return &in->rules[kind];
+    int i = (int)kind - GW_SPLIT_LANGUAGE;
+    if (!in->language[i]) {
+        in->language[i] = gw_arena_new(&in->arena, words_rules, 1);
+        words_rules_init_language(in, in->language[i], words_lang_at(i));
     }
+    return in->language[i];
 }
 
 void gw_words_split(gw_words *w, gw_splitter kind, const char *text, int64_t n) {
     gw_words_inner *in = w->inner;
     in->count = 0;
-    switch (kind) {
+    switch (kind < GW_SPLIT_LANGUAGE ? kind : GW_SPLIT_LANGUAGE) {
     case GW_SPLIT_SPACY_EN:
     case GW_SPLIT_SPACY_XX:
-        in->starts.count = 0;
-        words_spacy(in, &in->rules[kind], text, n, true);
-        if (in->starts.count) words_rejoin(in, &in->rules[kind], text);
+    case GW_SPLIT_TROVE_XX:
+    case GW_SPLIT_LANGUAGE: {
+        const words_rules *r = rules_of(in, kind);
+        in->count = 0; /* making rules cuts some words */
+        words_cut(in, r, text, n);
         break;
-    case GW_SPLIT_WHITESPACE: split_whitespace(in, text, n); break;
+    }
+    case GW_SPLIT_WHITESPACE: words_cut(in, NULL, text, n); break;
     case GW_SPLIT_UNICODE: words_unicode(in, text, n); break;
     }
     w->items = in->items;
+    w->facts = NULL;
     w->count = in->count;
+}
+
+void gw_words_measure(gw_words *w, gw_splitter kind, const char *text, int64_t n) {
+    gw_words_split(w, kind, text, n);
+    if (kind == GW_SPLIT_UNICODE) words_look_all(w->inner, text);
+    w->facts = w->inner->facts;
 }
 
 /* Whether a token is a mark that ends sentences, and whether it is all punctuation. */
@@ -87,16 +105,18 @@ static void judge(const char *p, int64_t n, bool *stop, bool *punct) {
     for (; *punct && p < end; p += len) *punct = words_class_at(p, end, &len) & GW_CH_PUNCT;
 }
 
-/* Sentences of the piece text[from..to), and where they begin. */
-static int64_t sentences(const gw_word *items, int64_t n, const char *text, int64_t from,
-                         int64_t to, uint32_t *starts, int64_t limit) {
+/* Sentences of the piece text[from..to), and where they begin. facts: NULL where not known. */
+static int64_t sentences(const gw_word *items, const gw_word_facts *facts, int64_t n,
+                         const char *text, int64_t from, int64_t to, uint32_t *starts,
+                         int64_t limit) {
     int64_t count = 1, before = from;
     if (limit > 0) starts[0] = (uint32_t)from;
     bool stopped = false;
     for (int64_t i = 0; i < n; i++) {
         gw_word word = items[i];
-        bool stop, punct;
-        judge(text + word.offset, word.bytes, &stop, &punct);
+        bool stop = facts && facts[i].flags & GW_WORD_STOP;
+        bool punct = facts && facts[i].flags & GW_WORD_PUNCT;
+        if (!facts) judge(text + word.offset, word.bytes, &stop, &punct);
         /* A token of white space between the two begins the sentence already. */
         int64_t gap = (int64_t)word.offset - before;
         bool space_token = gap > 1 || (gap == 1 && text[before] != ' ');
@@ -120,25 +140,32 @@ static int64_t sentences(const gw_word *items, int64_t n, const char *text, int6
 int64_t gw_words_sentence_starts(gw_words *w, gw_splitter kind, const char *text, int64_t n,
                                  uint32_t *starts, int64_t limit) {
     gw_words_split(w, kind, text, n);
-    return sentences(w->items, w->count, text, 0, n, starts, limit);
+    return sentences(w->items, NULL, w->count, text, 0, n, starts, limit);
 }
 
 int64_t gw_words_sentences(gw_words *w, gw_splitter kind, const char *text, int64_t n) {
+    if (kind == GW_SPLIT_TROVE_XX) {
+        gw_words_split(w, kind, text, n);
+        return words_trove_sentences(text, n);
+    }
     return gw_words_sentence_starts(w, kind, text, n, NULL, 0);
 }
 
-int64_t gw_words_range_sentences(const gw_word *items, int64_t count, const char *text,
-                                 int64_t from, int64_t to) {
-    return sentences(items, count, text, from, to, NULL, 0);
+int64_t gw_words_range_sentences(const gw_word *items, const gw_word_facts *facts, int64_t count,
+                                 const char *text, int64_t from, int64_t to) {
+    return sentences(items, facts, count, text, from, to, NULL, 0);
 }
 
-static const char *const names[GW_SPLITTERS] = {"spacy_en", "spacy_xx", "whitespace", "unicode"};
+static const char *const names[] = {"spacy_en", "spacy_xx", "whitespace", "unicode", "trove_xx"};
 
-const char *gw_splitter_name(gw_splitter kind) { return names[kind]; }
+const char *gw_splitter_name(gw_splitter kind) {
+    return kind < GW_SPLIT_LANGUAGE ? names[kind]
+                                    : words_lang_at((int)kind - GW_SPLIT_LANGUAGE)->name;
+}
 
 bool gw_splitter_find(const char *name, gw_splitter *out) {
-    for (int i = 0; i < GW_SPLITTERS; i++)
-        if (gw_str_eq(name, names[i])) {
+    for (int i = 0; i < gw_splitter_count(); i++)
+        if (gw_str_eq(name, gw_splitter_name((gw_splitter)i))) {
             *out = (gw_splitter)i;
             return true;
         }

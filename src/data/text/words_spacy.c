@@ -9,6 +9,9 @@
 // the end, so the longest).
 //
 // Most spans are plain words, perhaps with one mark behind: those never reach the general code.
+//
+// Other languages apply patterns of their own in the same way (words_lang.c): where a rule set has
+// some, they stand in for the few lines.
 #include <string.h>
 
 #include "base/arena.h"           /* gw_mem_realloc */
@@ -20,6 +23,7 @@ typedef struct span {
     const words_rules *r;
     const char *text;
     const uint32_t *cls, *at;
+    const uint8_t *symbols, *whole; /* where the rules are a language's */
     bool specials;
 } span;
 
@@ -66,6 +70,7 @@ static void emit_special(gw_words_inner *w, const words_rules *r, const char *te
 /* Characters of the prefix of [lo, hi), or 0. */
 static int64_t prefix(const span *s, int64_t lo, int64_t hi) {
     if (lo >= hi) return 0;
+    if (s->r->lang) return words_lang_prefix(s->r->lang, s->symbols + lo, hi - lo);
     if (s->cls[lo] & GW_CH_PREFIX) return 1;
     if (is(s, lo, '+')) return lo + 1 < hi && is_ascii_digit(s, lo + 1) ? 0 : 1;
     if (is(s, lo, '.')) {
@@ -111,6 +116,7 @@ static bool dot_suffix(const span *s, int64_t lo, int64_t hi) {
 /* Characters of the suffix of [lo, hi), or 0. */
 static int64_t suffix(const span *s, int64_t lo, int64_t hi) {
     if (lo >= hi) return 0;
+    if (s->r->lang) return words_lang_suffix(s->r->lang, s->symbols + lo, hi - lo);
     int64_t best = s->cls[hi - 1] & GW_CH_SUFFIX ? 1 : 0;
     if (is(s, hi - 1, '.')) {
         int64_t from = hi - 1;
@@ -181,6 +187,21 @@ static int64_t infix(const span *s, int64_t lo, int64_t i, int64_t hi) {
     }
 }
 
+/* A language's infixes: some are empty, and only cut. */
+static void cut_lang_infixes(const span *s, int64_t lo, int64_t hi) {
+    int64_t from = lo, at = 0, begin, end;
+    bool empty = false;
+    while (words_lang_infix(s->r->lang, s->symbols + lo, hi - lo, at, empty, &begin, &end)) {
+        at = end;
+        empty = begin == end;
+        if (begin == 0) continue;
+        emit(s, from, lo + begin);
+        emit(s, lo + begin, lo + end);
+        from = lo + end;
+    }
+    emit(s, from, hi);
+}
+
 static void cut_infixes(const span *s, int64_t lo, int64_t hi) {
     int64_t from = lo;
     for (int64_t i = lo; i < hi;) {
@@ -203,11 +224,16 @@ static void push_suffix(gw_words_inner *w, int64_t lo, int64_t hi) {
     w->suffixes[w->nsuffixes++] = (gw_word){(uint32_t)lo, (uint32_t)hi};
 }
 
+/* What a language's rules leave whole. */
+static bool is_whole(const span *s, int64_t lo, int64_t hi) {
+    return s->r->lang && words_lang_whole(s->r->lang, s->whole + lo, hi - lo);
+}
+
 /* Takes prefixes and suffixes off [*lo, *hi); prefixes are emitted. */
 static void take_affixes(const span *s, int64_t *lo, int64_t *hi) {
     int64_t last = -1;
     while (*lo < *hi && *hi - *lo != last) {
-        if (special_of(s, *lo, *hi)) return;
+        if (is_whole(s, *lo, *hi) || special_of(s, *lo, *hi)) return;
         last = *hi - *lo;
         int64_t pre = prefix(s, *lo, *hi);
         if (pre && special_of(s, *lo + pre, *hi)) {
@@ -236,8 +262,10 @@ static void cut_span(const span *s, int64_t n) {
         const words_special *sp = special_of(s, lo, hi);
         if (sp)
             emit_special(w, s->r, s->text, s->at[lo], sp);
-        else if (words_is_url(s->cls, s->at, s->text, lo, hi))
+        else if (is_whole(s, lo, hi) || words_is_url(s->cls, s->at, s->text, lo, hi))
             emit(s, lo, hi);
+        else if (s->r->lang)
+            cut_lang_infixes(s, lo, hi);
         else
             cut_infixes(s, lo, hi);
     }
@@ -247,13 +275,14 @@ static void cut_span(const span *s, int64_t n) {
     }
 }
 
-/* Classifies the characters of text[from..to) and cuts them. */
-static void general(gw_words_inner *w, const words_rules *r, const char *text, int64_t from,
-                    int64_t to, bool specials) {
+/* Classifies the characters of text[from..to) into w's scratch. Returns their number. */
+static int64_t classify(gw_words_inner *w, const words_rules *r, const char *text, int64_t from,
+                        int64_t to) {
     if (to - from + 1 > w->char_cap) {
         w->char_cap = 2 * (to - from + 1);
         w->cls = gw_mem_realloc(w->cls, (size_t)w->char_cap * sizeof *w->cls);
         w->at = gw_mem_realloc(w->at, (size_t)w->char_cap * sizeof *w->at);
+        w->symbols = gw_mem_realloc(w->symbols, 2 * (size_t)w->char_cap);
     }
     int64_t n = 0;
     int len;
@@ -262,7 +291,23 @@ static void general(gw_words_inner *w, const words_rules *r, const char *text, i
         w->at[n++] = (uint32_t)i;
     }
     w->at[n] = (uint32_t)to;
-    cut_span(&(span){w, r, text, w->cls, w->at, specials}, n);
+    if (r->lang) words_lang_symbols(r->lang, text, w->at, n, w->symbols, w->symbols + w->char_cap);
+    return n;
+}
+
+/* Cuts text[from..to) by all that there is. */
+static void general(gw_words_inner *w, const words_rules *r, const char *text, int64_t from,
+                    int64_t to, bool specials) {
+    int64_t n = classify(w, r, text, from, to);
+    const uint8_t *whole = w->symbols + w->char_cap;
+    cut_span(&(span){w, r, text, w->cls, w->at, w->symbols, whole, specials}, n);
+}
+
+bool words_has_affix(gw_words_inner *w, const words_rules *r, const char *text, int64_t n) {
+    int64_t chars = classify(w, r, text, 0, n), begin, end;
+    return words_lang_prefix(r->lang, w->symbols, chars) > 0 ||
+           words_lang_suffix(r->lang, w->symbols, chars) > 0 ||
+           words_lang_infix(r->lang, w->symbols, chars, 0, false, &begin, &end);
 }
 
 /* Kinds of bytes within a span. WIDE: of a longer character, which may be white space. */
@@ -348,6 +393,25 @@ static int64_t span_end(const char *text, int64_t i, int64_t n, unsigned *inner,
     return i;
 }
 
+static bool all_letters(const char *p, const char *end) {
+    int len;
+    for (; p < end; p += len)
+        if (!(words_class_at(p, end, &len) & GW_CH_LETTER)) return false;
+    return true;
+}
+
+/* A span of a language's text, of bytes of these kinds. */
+static void language_span(gw_words_inner *w, const words_rules *r, const char *text, int64_t from,
+                          int64_t to, unsigned kinds) {
+    bool plain_span = r->plain && kinds == LETTER;
+    if (!plain_span && r->plain == WORDS_PLAIN_LETTERS && !(kinds & (DIGIT | MARK)))
+        plain_span = all_letters(text + from, text + to);
+    if (plain_span)
+        plain(w, r, text, from, to, LETTER);
+    else
+        general(w, r, text, from, to, true);
+}
+
 void words_spacy(gw_words_inner *w, const words_rules *r, const char *text, int64_t n,
                  bool specials) {
     const char *end = text + n;
@@ -363,7 +427,9 @@ void words_spacy(gw_words_inner *w, const words_rules *r, const char *text, int6
             continue;
         }
         int64_t to = span_end(text, i, n, &inner, &last);
-        if (specials && !((inner | last) & (MARK | OTHER))) {
+        if (specials && r->lang) {
+            language_span(w, r, text, i, to, inner | last);
+        } else if (specials && !((inner | last) & (MARK | OTHER))) {
             plain(w, r, text, i, to, inner | last);
         } else if (specials && inner && !(inner & (DIGIT | MARK | OTHER)) && last == MARK &&
                    !words_rules_find(r, text + i, to - i)) {

@@ -18,16 +18,16 @@ static bool matches(const gw_words_inner *w, const words_pattern *p, const char 
                     bool *exact) {
     if (w->count - i < p->ntokens) return false;
     *exact = true;
-    const char *want = p->special->text;
+    const uint8_t *at = p->token + p->ntokens;
     for (int k = 0; k < p->ntokens; k++) {
         gw_word t = w->items[i + k];
-        if (t.bytes != p->token[k] || memcmp(text + t.offset, want, t.bytes)) return false;
-        want += t.bytes;
+        if (t.bytes != p->token[k] || memcmp(text + t.offset, p->special->text + at[k], t.bytes))
+            return false;
         if (k == 0) continue;
         gw_word before = w->items[i + k - 1];
         uint32_t gap = t.offset - before.offset - before.bytes;
         if (gap > 1 || (gap == 1 && text[t.offset - 1] != ' ')) return false;
-        if (gap) *exact = false;
+        if (gap != (uint32_t)(at[k] - at[k - 1] - p->token[k - 1])) *exact = false;
     }
     return true;
 }
@@ -35,15 +35,15 @@ static bool matches(const gw_words_inner *w, const words_pattern *p, const char 
 static void find_at(gw_words_inner *w, const words_rules *r, const char *text, int64_t i) {
     gw_word t = w->items[i];
     const words_entry *e = words_rules_find(r, text + t.offset, t.bytes);
-    if (i + 1 < w->count) {
+    if (i + 1 < w->count && !e->alone) {
         uint8_t next = (uint8_t)text[w->items[i + 1].offset];
         bool possible = e->second[next >> 6] >> (next & 63) & 1;
-        if (!possible) return; /* a pattern of one token changes nothing by itself */
+        if (!possible) return;
     }
     for (int p = e->patterns; p >= 0; p = r->patterns[p].next) {
         const words_pattern *pat = &r->patterns[p];
         bool exact;
-        if (pat->ntokens > 1 && matches(w, pat, text, i, &exact))
+        if (matches(w, pat, text, i, &exact))
             gw_vec_push(&w->matches, ((words_match){i, i + pat->ntokens, pat->special, exact}));
     }
 }

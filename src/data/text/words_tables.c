@@ -13,10 +13,11 @@
 #include "data/text/words_tables.inc"
 #include "data/unicode.h" /* gw_utf8_decode */
 
-uint32_t gw_ch_class(uint32_t cp) {
-    if (cp > 0x10ffff) return 0;
-    return ch_palette[ch_stage2[ch_stage1[cp >> 7]][cp & 127]];
+uint8_t words_class_index(uint32_t cp) {
+    return cp > 0x10ffff ? 0 : ch_stage2[ch_stage1[cp >> 7]][cp & 127];
 }
+
+uint32_t gw_ch_class(uint32_t cp) { return cp > 0x10ffff ? 0 : ch_palette[words_class_index(cp)]; }
 
 uint32_t words_class_wide(const char *p, const char *end, int *len) {
     uint32_t cp = gw_utf8_decode((const uint8_t *)p, (const uint8_t *)end, len);

@@ -205,12 +205,13 @@ gw_status gw_dnnl_sgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const
 }
 
 void gw_kernel_warm(const gw_machine *m) {
-    enum { N = 1024 };
+    /* One thread alone has as much to do as each of four. */
+    int64_t n = m->threads > 1 ? 1024 : 512;
     if (m->reference_only || m->count_only) return;
-    float *a = gw_mem_zalloc(sizeof(float) * N * N * 3);
+    float *a = gw_mem_zalloc(sizeof(float) * (size_t)(n * n * 3));
     omp_set_num_threads(m->threads);
     for (int i = 0; i < 3; i++) /* each way the products of a step are oriented */
-        (void)dnnl_sgemm(i == 1 ? 'T' : 'N', i == 0 ? 'T' : 'N', N, N, N, 1.0f, a, N, a + N * N, N,
-                         0.0f, a + 2 * N * N, N);
+        (void)dnnl_sgemm(i == 1 ? 'T' : 'N', i == 0 ? 'T' : 'N', n, n, n, 1.0f, a, n, a + n * n, n,
+                         0.0f, a + 2 * n * n, n);
     gw_mem_free(a);
 }
