@@ -149,11 +149,11 @@ static gw_status pick_unit(const gw_databuild *b, int64_t unit, pick *lists, int
     return st;
 }
 
-static gw_status show(const gw_databuild *b, const gw_filter_desc *d, const pick *p, json_t *out,
+static gw_status show(gw_row_view *v, const gw_filter_desc *d, const pick *p, json_t *out,
                       gw_diags *dg) {
     json_t *o = json_pack("{s:s}", "reason", p->reason < d->nreasons ? d->reasons[p->reason] : "");
     json_array_append_new(out, o);
-    return gw_build_show_row(b, p->unit, p->row, o, dg);
+    return gw_build_show_row(v, p->unit, p->row, o, dg);
 }
 
 static json_t *filter_json(const gw_databuild *b, const gw_build_sums *s, int f) {
@@ -169,8 +169,8 @@ static json_t *filter_json(const gw_databuild *b, const gw_build_sums *s, int f)
                      "reasons", reasons, "samples");
 }
 
-static gw_status filters_json(const gw_databuild *b, const gw_build_sums *s, json_t *out,
-                              gw_diags *dg) {
+static gw_status filters_json(gw_row_view *v, const gw_build_sums *s, json_t *out, gw_diags *dg) {
+    const gw_databuild *b = v->b;
     int n = gw_filters_count(b->filters);
     int64_t most = b->p->samples;
     pick *lists = gw_arena_new(b->arena, pick, n * most + 1);
@@ -180,7 +180,7 @@ static gw_status filters_json(const gw_databuild *b, const gw_build_sums *s, jso
         json_t *o = filter_json(b, s, f);
         json_array_append_new(out, o);
         for (int64_t i = 0; i < counts[f]; i++)
-            GW_TRY(show(b, gw_filters_desc(b->filters, f), &lists[f * most + i],
+            GW_TRY(show(v, gw_filters_desc(b->filters, f), &lists[f * most + i],
                         json_object_get(o, "samples"), dg));
     }
     return GW_OK;
@@ -397,13 +397,15 @@ gw_status gw_build_report(gw_databuild *b, json_t *shards, const double *phases,
                           json_t **report, gw_diags *dg) {
     gw_build_sums s = {.damaged = json_array()};
     json_t *filters = json_array(), *clusters = NULL;
+    gw_row_view view = {.b = b};
     s.width = b->tokenizer ? gw_token_width(gw_tokenizer_vocab_size(b->tokenizer)) : 0;
     s.removed =
         gw_arena_new(b->arena, int64_t, (gw_filters_count(b->filters) + 1) * GW_MOST_REASONS);
     gw_status st = GW_OK;
     for (int64_t u = 0; u < b->units.count && st == GW_OK; u++) st = add_unit(&s, b, u, dg);
-    if (st == GW_OK) st = filters_json(b, &s, filters, dg);
-    if (st == GW_OK) st = gw_build_clusters(b, &clusters, dg);
+    if (st == GW_OK) st = filters_json(&view, &s, filters, dg);
+    if (st == GW_OK) st = gw_build_clusters(b, &view, &clusters, dg);
+    gw_row_view_release(&view);
     if (st == GW_OK) {
         json_t *dedup = dedup_json(b, &s, dg);
         json_t *plain = json_deep_copy(dedup); /* a rate's last digits hang on the library */

@@ -22,29 +22,41 @@ static int64_t whole_characters(const char *t, int64_t n, int64_t most) {
     return most;
 }
 
-gw_status gw_build_show_row(const gw_databuild *b, int64_t unit, int64_t row, json_t *o,
-                            gw_diags *dg) {
-    gw_columns *docs;
-    gw_column_data url = {0}, text = {0};
-    int64_t block = 0, first = 0, n;
-    GW_TRY(gw_build_open_unit(b, GW_UNIT_DOCS, unit, &docs, dg));
-    while (row >= first + gw_columns_block_rows(docs, block))
-        first += gw_columns_block_rows(docs, block++);
-    gw_status st = gw_columns_read(docs, GW_DOCS_URL, block, &url, dg);
-    if (st == GW_OK) st = gw_columns_read(docs, GW_DOCS_TEXT, block, &text, dg);
-    if (st == GW_OK) {
-        const char *u = gw_column_bytes(&url, row - first, &n);
-        json_object_set_new(o, "unit", json_integer(unit));
-        json_object_set_new(o, "row", json_integer(row));
-        json_object_set_new(o, "url", gw_json_text_n(u, (size_t)n));
-        const char *t = gw_column_bytes(&text, row - first, &n);
-        n = whole_characters(t, n, SHOWN_BYTES);
-        json_object_set_new(o, "text", gw_json_text_n(t, (size_t)n));
-    }
-    gw_column_data_release(&url);
-    gw_column_data_release(&text);
-    gw_columns_close(docs);
+void gw_row_view_release(gw_row_view *v) {
+    gw_column_data_release(&v->url);
+    gw_column_data_release(&v->text);
+    gw_columns_close(v->docs);
+    v->docs = NULL;
+}
+
+/* Reads the block of a row. */
+static gw_status view_row(gw_row_view *v, int64_t unit, int64_t row, gw_diags *dg) {
+    if (v->docs && v->unit == unit && row >= v->first &&
+        row < v->first + gw_columns_block_rows(v->docs, v->block))
+        return GW_OK;
+    gw_row_view_release(v);
+    GW_TRY(gw_build_open_unit(v->b, GW_UNIT_DOCS, unit, &v->docs, dg));
+    v->unit = unit;
+    v->block = v->first = 0;
+    while (row >= v->first + gw_columns_block_rows(v->docs, v->block))
+        v->first += gw_columns_block_rows(v->docs, v->block++);
+    gw_status st = gw_columns_read(v->docs, GW_DOCS_URL, v->block, &v->url, dg);
+    if (st == GW_OK) st = gw_columns_read(v->docs, GW_DOCS_TEXT, v->block, &v->text, dg);
+    if (st != GW_OK) gw_row_view_release(v);
     return st;
+}
+
+gw_status gw_build_show_row(gw_row_view *v, int64_t unit, int64_t row, json_t *o, gw_diags *dg) {
+    int64_t n;
+    GW_TRY(view_row(v, unit, row, dg));
+    const char *u = gw_column_bytes(&v->url, row - v->first, &n);
+    json_object_set_new(o, "unit", json_integer(unit));
+    json_object_set_new(o, "row", json_integer(row));
+    json_object_set_new(o, "url", gw_json_text_n(u, (size_t)n));
+    const char *t = gw_column_bytes(&v->text, row - v->first, &n);
+    n = whole_characters(t, n, SHOWN_BYTES);
+    json_object_set_new(o, "text", gw_json_text_n(t, (size_t)n));
+    return GW_OK;
 }
 
 // ------------------------------------------------------------------ sizes
@@ -63,6 +75,7 @@ typedef struct pair {
 
 typedef struct clusters {
     gw_databuild *b;
+    gw_row_view *view;
     gw_sorter *survivors;                   /* (unit << 32 | index) */
     int64_t count[SIZES], documents[SIZES]; /* by the binary logarithm of the size */
     cluster largest[LARGEST];
@@ -140,8 +153,8 @@ static gw_status largest_json(const clusters *c, json_t *list, gw_diags *dg) {
     for (int i = 0; i < c->nlargest; i++) {
         json_t *o = json_pack("{s:I}", "documents", (json_int_t)c->largest[i].size);
         json_array_append_new(list, o);
-        GW_TRY(gw_build_show_row(c->b, c->largest[i].survivor.unit, c->largest[i].survivor.index, o,
-                                 dg));
+        GW_TRY(gw_build_show_row(c->view, c->largest[i].survivor.unit, c->largest[i].survivor.index,
+                                 o, dg));
     }
     return GW_OK;
 }
@@ -152,8 +165,8 @@ static gw_status pairs_json(const clusters *c, json_t *list, gw_diags *dg) {
         json_t *gone = json_object(), *stays = json_object();
         json_array_append_new(
             list, json_pack("{s:s, s:o, s:o}", "why", p->why, "gone", gone, "stays", stays));
-        GW_TRY(gw_build_show_row(c->b, p->gone.unit, p->gone.index, gone, dg));
-        GW_TRY(gw_build_show_row(c->b, p->survivor.unit, p->survivor.index, stays, dg));
+        GW_TRY(gw_build_show_row(c->view, p->gone.unit, p->gone.index, gone, dg));
+        GW_TRY(gw_build_show_row(c->view, p->survivor.unit, p->survivor.index, stays, dg));
     }
     return GW_OK;
 }
@@ -169,8 +182,8 @@ static json_t *sizes_json(const clusters *c) {
     return list;
 }
 
-gw_status gw_build_clusters(gw_databuild *b, json_t **out, gw_diags *dg) {
-    clusters c = {.b = b, .most = b->p->samples};
+gw_status gw_build_clusters(gw_databuild *b, gw_row_view *v, json_t **out, gw_diags *dg) {
+    clusters c = {.b = b, .view = v, .most = b->p->samples};
     *out = NULL;
     if (b->nkeys == 0) return GW_OK;
     c.pairs = gw_arena_new(b->arena, pair, c.most + 1);

@@ -28,13 +28,24 @@ typedef struct gw_build_sums {
     json_t *damaged; /* files with damage */
 } gw_build_sums;
 
+/* Rows of extracted units, and the block that the latest was in: samples of a small build lie in
+ * few blocks, of megabytes each. {.b = b} before the first row. */
+typedef struct gw_row_view {
+    const gw_databuild *b;
+    gw_columns *docs; /* NULL: no block is held */
+    int64_t unit, block, first;
+    gw_column_data url, text;
+} gw_row_view;
+
 /* Adds "unit", "row", "url" and the beginning of the text of a row to o. */
-GW_WARN_UNUSED gw_status gw_build_show_row(const gw_databuild *b, int64_t unit, int64_t row,
-                                           json_t *o, gw_diags *dg);
+GW_WARN_UNUSED gw_status gw_build_show_row(gw_row_view *v, int64_t unit, int64_t row, json_t *o,
+                                           gw_diags *dg);
+void gw_row_view_release(gw_row_view *v);
 /* How large clusters of equal and alike documents are, the largest of them, and pairs of a document
  * that went and the one that stayed, chosen by a hash of their ids and the seed; a new reference.
  * *out is NULL where nothing was compared. */
-GW_WARN_UNUSED gw_status gw_build_clusters(gw_databuild *b, json_t **out, gw_diags *dg);
+GW_WARN_UNUSED gw_status gw_build_clusters(gw_databuild *b, gw_row_view *v, json_t **out,
+                                           gw_diags *dg);
 
 /* Markdown for people, from report.json. */
 void gw_build_report_text(const json_t *report, gw_str *out);
