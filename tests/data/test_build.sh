@@ -152,6 +152,28 @@ data stats one --column 'gopher_quality*' > stats.txt
 grep -q 'gopher_quality/datatrove' stats.txt || fail "no statistics: $(cat stats.txt)"
 if data stats one --column nothing 2> /dev/null; then fail "statistics of no column"; fi
 
+# --- a file is read once whatever its names, and a build does not read what it wrote
+mkdir same
+printf '{"text": "one"}\n' > same/a.jsonl
+ln -s a.jsonl same/b.jsonl
+once() { data build p.yaml --set "$1" --set output.dir=same/out --set 'filters=[]' > /dev/null 2> err; }
+once "input.paths=[same,./same,$PWD/same]"
+grep -q 'are read once' err || fail "names: $(cat err)"
+once 'input.paths=[same]'
+[ "$(data sample same/out/mds --count 99 --json | tr -c '0-9\n' '\n' | grep -c '^256$')" = 1 ] ||
+    fail "more than one document"
+if once 'input.paths=[same/out]'; then fail "a build read its own output"; fi
+grep -q 'is output.dir' err || fail "own output: $(cat err)"
+
+# --- sums that are lost come back; without an output earlier shards go
+cp -r one sums
+rm sums/mds/shard.00000.mds.xxh3
+truncate -s 7 sums/megatron/tokens-00000.idx.xxh3
+data build p.yaml --set output.dir=sums --quiet
+data verify sums | grep -q whole || fail "sums did not come back"
+data build p.yaml --set output.dir=sums --set output.format=none --quiet
+[ -z "$(find sums/mds sums/megatron -type f)" ] || fail "shards of an earlier build are left"
+
 # --- a second build in the folder waits for nobody: it says that it is busy
 (flock 9; sleep 2) 9> one/work/lock &
 sleep 0.3

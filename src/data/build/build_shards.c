@@ -299,6 +299,14 @@ static const char *note_path(const plan *p, gw_arena *a, const shard *s) {
                            s->megatron ? "megatron" : "mds", s->number);
 }
 
+/* The sums beside a file of so many bytes are there, of the length that they must have. */
+static bool sums_there(gw_arena *a, const char *path, int64_t bytes) {
+    struct stat st;
+    int head = snprintf(NULL, 0, "xxh3-64 %d %" PRId64 "\n", (int)GW_SUMS_BLOCK, bytes);
+    int64_t want = head + 17 * ((bytes + GW_SUMS_BLOCK - 1) / GW_SUMS_BLOCK);
+    return stat(gw_arena_printf(a, "%s" GW_SUMS_END, path), &st) == 0 && st.st_size == want;
+}
+
 /* The files that a note names, relative to output.dir, are there with their sizes. */
 static bool files_there(const plan *p, gw_arena *a, const json_t *note) {
     const json_t *files = json_object_get(note, "files");
@@ -307,8 +315,10 @@ static bool files_there(const plan *p, gw_arena *a, const json_t *note) {
         const json_t *f = json_array_get(files, i);
         const char *name = json_string_value(json_object_get(f, "file"));
         struct stat st;
-        if (!name || stat(gw_path_join(a, p->b->p->output.dir, name), &st) != 0) return false;
+        const char *path = name ? gw_path_join(a, p->b->p->output.dir, name) : NULL;
+        if (!path || stat(path, &st) != 0) return false;
         if (st.st_size != json_integer_value(json_object_get(f, "bytes"))) return false;
+        if (json_object_get(f, "sums") && !sums_there(a, path, st.st_size)) return false;
     }
     return n > 0;
 }
@@ -476,14 +486,31 @@ static gw_status prepare(plan *p, gw_diags *dg) {
     return GW_OK;
 }
 
+/* output.format: none. What an earlier build left would be taken for this one's. */
+static gw_status no_shards(const plan *p, json_t *old, const json_t *none, gw_diags *dg) {
+    gw_status st = GW_OK;
+    const char *index = sub_dir(p->b, "mds/index.json");
+    if (json_array_size(old) > 0) {
+        if (unlink(index) != 0 && errno != ENOENT)
+            st = gw_io_fail(dg, "file-remove", "remove", index, errno);
+        if (st == GW_OK) remove_old(p, old, none);
+        if (st == GW_OK)
+            st = gw_json_write_file(gw_path_join(p->b->arena, p->b->work, "shards.json"), none, 1,
+                                    dg);
+    }
+    json_decref(old);
+    return st;
+}
+
 gw_status gw_build_shards(gw_databuild *b, json_t **shards, gw_diags *dg) {
     plan p = {.b = b};
     json_t *old = NULL;
     const char *list = gw_path_join(b->arena, b->work, "shards.json");
     *shards = json_array();
-    if (!b->tokenizer) return GW_OK;
-    gw_status st = cut_all(&p, dg);
+    if (!b->tokenizer && !leads(b)) return GW_OK;
     if (gw_path_exists(list)) (void)!gw_json_read_file(list, 0, &old, NULL);
+    if (!b->tokenizer) return no_shards(&p, old, *shards, dg);
+    gw_status st = cut_all(&p, dg);
     if (st == GW_OK && leads(b)) st = prepare(&p, dg);
     gw_pool pool = {.workers = b->workers,
                     .tasks = p.shards.count,

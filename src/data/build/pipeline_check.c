@@ -11,6 +11,7 @@
 #include "base/compiler.h"            /* GW_COUNT */
 #include "data/build/pipeline_impl.h" /* this module's contract */
 #include "data/dedup/minhash.h"       /* gw_minhash_recipe_find */
+#include "data/text/pii.h"            /* GW_PII_OFF */
 
 typedef struct checker {
     const gw_pipeline *p, *plain;
@@ -138,10 +139,16 @@ static void check_dedup(checker *c) {
     check_bloom(c);
 }
 
+static void check_pii(checker *c) {
+    if (c->p->pii.all_ips && c->p->pii.ip == GW_PII_OFF)
+        conflict(c, "pii.all_ips", "pii.all_ips has no effect where pii.ip is off");
+}
+
 gw_status gw_pl_check(const gw_pipeline *p, const gw_pipeline *plain, gw_diags *dg) {
     checker c = {p, plain, GW_OK, dg};
     if (p->input.paths.count == 0) missing(&c, "input.paths", "name files, folders or globs");
     check_output(&c);
     check_dedup(&c);
+    check_pii(&c);
     return c.status;
 }

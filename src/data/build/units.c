@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 
 #include "base/io.h"           /* gw_io_fail, gw_path_join */
+#include "base/log.h"          /* gw_log_warn */
 #include "base/map.h"          /* GW_VEC */
 #include "data/build/remote.h" /* gw_remote_find */
 #include "data/source.h"       /* gw_source_kind_of_name */
@@ -30,6 +31,8 @@ typedef struct finder {
     gw_arena *a;
     GW_VEC(gw_unit_file) files;
     gw_where where;
+    bool has_output;
+    struct stat output; /* the folder of output.dir, where it is there */
     gw_diags *dg;
 } finder;
 
@@ -38,6 +41,13 @@ static gw_status add_path(finder *f, const char *path, int depth, bool named);
 static gw_status at_fault(finder *f, const char *path, int err) {
     return gw_fail_at(f->dg, GW_ERR_IO, "data-input", f->where, "cannot read '%s': %s", path,
                       strerror(err));
+}
+
+static gw_status own_output(finder *f, const char *path) {
+    gw_diag *d = gw_diag_add(f->dg, GW_ERROR, GW_ERR_CONFIG, "data-input", f->where,
+                             "'%s' is output.dir: a build would read what it wrote", path);
+    gw_diag_hint(f->dg, d, "write to another folder, which may lie below an input");
+    return GW_ERR_CONFIG;
 }
 
 static int by_bytes(const void *a, const void *b) {
@@ -69,6 +79,8 @@ static gw_status add_path(finder *f, const char *path, int depth, bool named) {
     struct stat st;
     if (stat(path, &st) != 0) return named || errno != ENOENT ? at_fault(f, path, errno) : GW_OK;
     if (S_ISDIR(st.st_mode)) {
+        if (f->has_output && st.st_dev == f->output.st_dev && st.st_ino == f->output.st_ino)
+            return named ? own_output(f, path) : GW_OK;
         if (depth > MOST_DEPTH)
             return gw_fail_at(f->dg, GW_ERR_IO, "data-input", f->where,
                               "folders below '%s' are nested deeper than %d", path, MOST_DEPTH);
@@ -82,7 +94,8 @@ static gw_status add_path(finder *f, const char *path, int depth, bool named) {
         return gw_fail_at(f->dg, GW_ERR_IO, "data-input", f->where, "more than %d input files",
                           MOST_FILES);
     gw_unit_file file = {gw_arena_strdup(f->a, path), (int64_t)st.st_size,
-                         (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec};
+                         (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
+                         (uint64_t)st.st_dev, (uint64_t)st.st_ino};
     gw_vec_push(&f->files, file);
     return GW_OK;
 }
@@ -110,7 +123,7 @@ static gw_status add_url(finder *f, const char *url) {
     }
     for (int64_t i = 0; i < list.count; i++) {
         gw_unit_file file = {list.items[i].url, list.items[i].bytes,
-                             (int64_t)(list.items[i].version >> 1)};
+                             (int64_t)(list.items[i].version >> 1), 0, 0};
         gw_vec_push(&f->files, file);
     }
     return GW_OK;
@@ -120,11 +133,36 @@ static int by_path(const void *a, const void *b) {
     return strcmp(((const gw_unit_file *)a)->path, ((const gw_unit_file *)b)->path);
 }
 
+/* Names of one file beside one another, the first by its bytes in front. */
+static int by_file(const void *a, const void *b) {
+    const gw_unit_file *x = a, *y = b;
+    if (x->device != y->device) return x->device < y->device ? -1 : 1;
+    if (x->inode != y->inode) return x->inode < y->inode ? -1 : 1;
+    return strcmp(x->path, y->path);
+}
+
+static bool same_file(const gw_unit_file *x, const gw_unit_file *y) {
+    if (strcmp(x->path, y->path) == 0) return true;
+    return x->inode && x->inode == y->inode && x->device == y->device;
+}
+
 static int64_t sort_unique(gw_unit_file *files, int64_t n) {
-    int64_t kept = 0;
-    if (n > 1) qsort(files, (size_t)n, sizeof *files, by_path);
-    for (int64_t i = 0; i < n; i++)
-        if (i == 0 || strcmp(files[i].path, files[i - 1].path) != 0) files[kept++] = files[i];
+    int64_t kept = 0, again = 0;
+    const char *one = NULL, *other = NULL;
+    if (n > 1) qsort(files, (size_t)n, sizeof *files, by_file);
+    for (int64_t i = 0; i < n; i++) {
+        if (kept == 0 || !same_file(&files[i], &files[kept - 1])) {
+            files[kept++] = files[i];
+        } else if (strcmp(files[i].path, files[kept - 1].path) != 0 && again++ == 0) {
+            one = files[kept - 1].path;
+            other = files[i].path;
+        }
+    }
+    if (again)
+        gw_log_warn("%lld names of input.paths are files that come by another name too, and are "
+                    "read once: '%s' is '%s'",
+                    (long long)again, other, one);
+    if (kept > 1) qsort(files, (size_t)kept, sizeof *files, by_path);
     return kept;
 }
 
@@ -150,6 +188,8 @@ static void cut(finder *f, int64_t n, gw_units *out) {
 gw_status gw_units_find(const gw_pipeline *p, gw_arena *a, gw_units *out, gw_diags *dg) {
     finder f = {.p = p, .a = a, .where = gw_pipeline_where(p, "input.paths"), .dg = dg};
     gw_status st = GW_OK;
+    f.has_output =
+        p->output.dir && !gw_store_is_url(p->output.dir) && stat(p->output.dir, &f.output) == 0;
     *out = (gw_units){0};
     for (int64_t i = 0; i < p->input.paths.count; i++) {
         const char *path = p->input.paths.items[i];
