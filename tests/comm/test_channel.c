@@ -174,7 +174,7 @@ static gw_status bounded(gw_comm *c, void *user, gw_diags *dg) {
             RANK_CHECK(dg, t->taking == 0, "the receiver was waited for");
             t->sent = 1; /* from here on it may take */
             GW_TRY(lines_send(&l, 0, 0, places, buf, dg));
-            RANK_CHECK(dg, t->taking == 1, "message %d of %d places did not wait", places, places);
+            RANK_CHECK(dg, t->taking >= 1, "message %d of %d places did not wait", places, places);
             GW_TRY(gw_channels_drain(l.ch, dg));
             RANK_CHECK(dg, t->taking == 2, "drained before the last was taken");
         } else {
