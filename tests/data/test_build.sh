@@ -175,7 +175,7 @@ data build p.yaml --set output.dir=sums --set output.format=none --quiet
 [ -z "$(find sums/mds sums/megatron -type f)" ] || fail "shards of an earlier build are left"
 
 # --- a second build in the folder waits for nobody: it says that it is busy
-(flock 9; sleep 2) 9> one/work/lock &
+(flock 9; sleep 6) 9> one/work/lock &
 sleep 0.3
 if data build p.yaml --set output.dir=one --quiet 2> err; then fail "two builds in one folder"; fi
 grep -q 'data-busy' err || fail "busy: $(cat err)"

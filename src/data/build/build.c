@@ -21,6 +21,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"             /* gw_clock_ns */
@@ -191,11 +192,23 @@ static int cores(void) {
 
 static bool leads(const gw_databuild *b) { return !b->o->comm || gw_comm_rank(b->o->comm) == 0; }
 
+/* Workers of a build that was killed hold its lock until they have ended too. */
+static int wait_for_lock(int fd) {
+    enum { TRIES = 150, EACH_MS = 20 };
+    int got = -1;
+    for (int i = 0; i < TRIES; i++) {
+        got = flock(fd, LOCK_EX | LOCK_NB);
+        if (got == 0 || errno != EWOULDBLOCK) return got;
+        nanosleep(&(struct timespec){.tv_nsec = EACH_MS * 1000000L}, NULL);
+    }
+    return got;
+}
+
 static gw_status take_lock(const gw_databuild *b, int *fd, gw_diags *dg) {
     const char *path = gw_path_join(b->arena, b->work, "lock");
     *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (*fd < 0) return gw_io_fail(dg, "file-create", "create", path, errno);
-    if (flock(*fd, LOCK_EX | LOCK_NB) == 0) return GW_OK;
+    if (wait_for_lock(*fd) == 0) return GW_OK;
     bool busy = errno == EWOULDBLOCK;
     close(*fd);
     *fd = -1;
