@@ -83,7 +83,9 @@ for w in 2 4; do
     rm -rf w$w
 done
 killed=0
-for i in 1 2 3 4 5 6 7 8; do
+kills='1 2 3 4 5 6 7 8'
+[ "${GW_MODE:-}" != asan ] || kills= # release has them: sanitizers make each build seconds long
+for i in $kills; do
     { timeout -s KILL "0.$((i * 7 % 10))$((i * 3 % 10))" "$GW_BIN" data build p.yaml --set output.dir=k \
         --set dedup.signatures=k/sig --set dedup.index_out=k/index --set dedup.bloom_out=k/f.bloom \
         --workers $((1 + i % 4)) --quiet; } 2> /dev/null || killed=$((killed + 1))
@@ -99,6 +101,7 @@ build one 2
 [ "$(stat -c %n%i one/work/dedup/*.keys one/work/unit-*.toks one/mds/*.mds)" = "$before" ] || fail "done again"
 
 if command -v mpirun > /dev/null && [ -e "$(dirname "$GW_BIN")/gradwright-mpi.so" ]; then
+    export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # Open MPI keeps memory
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     mpirun --oversubscribe -n 2 "$GW_BIN" data build p.yaml --set output.dir=m --set dedup.signatures=m/sig \
         --set dedup.index_out=m/index --set dedup.bloom_out=m/f.bloom --quiet
