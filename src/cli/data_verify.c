@@ -2,9 +2,10 @@
 // `gradwright data verify`: is every byte the one that was written?
 //
 // Each kind of path has its own proof: shards have checksums per MiB beside them and hashes in
-// their index, tables a checksum for each column of each block, archives their members' checks and
-// digests. What is wrong is named by file and offset, everything is looked at before the verdict,
-// and the exit code says which it is.
+// their index, tables a checksum for each column of each block, dedup's records a hash for each
+// section, archives their members' checks and digests. What is wrong is named by file and offset,
+// everything is looked at before the verdict, and the exit code says which it is.
+#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,6 +14,7 @@
 #include "cli/data_tools.h"     /* this module's contract */
 #include "data/build/columns.h" /* gw_columns_verify */
 #include "data/build/sums.h"    /* gw_sums_verify */
+#include "data/dedup/records.h" /* gw_recs_verify */
 #include "data/source.h"        /* gw_source */
 #include "file/json.h"          /* gw_json_read_file */
 #include "file/mds.h"           /* gw_mds_file_check */
@@ -113,6 +115,28 @@ static gw_status verify_shard_files(gw_cli *cli, const char *dir, const json_t *
     return all;
 }
 
+/* What dedup has written below work/, the folder itself included. */
+static gw_status verify_records(gw_cli *cli, const char *dir, tally *t) {
+    static const char *const ends[] = {".keys", ".recs", ".seen", ".sets", ".shingles", ".index"};
+    gw_status all = GW_OK;
+    DIR *d = opendir(dir);
+    const struct dirent *e;
+    while (d && (e = readdir(d))) {
+        if (e->d_name[0] == '.') continue;
+        const char *path = gw_path_join(cli->arena, dir, e->d_name);
+        bool is = false;
+        for (size_t i = 0; i < GW_COUNT(ends); i++) is = is || gw_str_ends(e->d_name, ends[i]);
+        if (gw_path_is_dir(path))
+            all = worse(all, verify_records(cli, path, t));
+        else if (gw_str_ends(e->d_name, ".cut"))
+            all = worse(all, verify_table(cli, path, t));
+        else if (is)
+            all = worse(all, count(t, path, gw_recs_verify(path, cli->diags)));
+    }
+    if (d) closedir(d);
+    return all;
+}
+
 static gw_status verify_built(gw_cli *cli, const char *dir, tally *t) {
     static const char *const ends[] = {".docs", ".keep", ".toks"};
     const char *file = gw_path_join(cli->arena, dir, "manifest.json");
@@ -133,6 +157,7 @@ static gw_status verify_built(gw_cli *cli, const char *dir, tally *t) {
         const char **tables = gw_data_tables(cli, dir, ends[e], &n);
         for (int64_t i = 0; i < n; i++) all = worse(all, verify_table(cli, tables[i], t));
     }
+    all = worse(all, verify_records(cli, gw_path_join(cli->arena, dir, "work"), t));
     json_decref(m);
     return all;
 }

@@ -136,6 +136,16 @@ cp -r one bad
 printf 'XX' | dd of=bad/work/unit-00001.docs bs=1 seek=5000 conv=notrunc 2> /dev/null
 if data verify bad > /dev/null 2> err; then fail "a damaged table verifies"; fi
 grep -q 'unit-00001.docs.*offset' err || fail "verify: $(cat err)"
+rm -rf bad
+cp -r one bad
+printf 'XX' | dd of=bad/work/dedup/unit-00001.keys bs=1 seek=2000 conv=notrunc 2> /dev/null
+if data verify bad > /dev/null 2> err; then fail "damaged keys verify"; fi
+grep -q 'unit-00001.keys.*hash' err || fail "verify: $(cat err)"
+
+# --- a filter by language without a language model would remove all
+if data build p.yaml --set 'filters=[language/datatrove]' --set language.model=none --set output.dir=nolang --quiet 2> err
+then fail "languages of nobody"; fi
+grep -q 'language.model is none' err || fail "language: $(cat err)"
 
 # --- looking in
 data inspect one one/mds one/megatron/tokens-00000 one/work/unit-00000.docs "$pages/index.html" > inspect.txt

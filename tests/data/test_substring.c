@@ -254,14 +254,15 @@ TEST(bloom_keeps_its_rate) {
     CHECK_NEAR((double)alarms / TRIALS, gw_bloom_rate(b, N), 0.002);
 
     const char *path = test_tmp_path("seen.bloom");
-    CHECK_OK(gw_bloom_save(b, path, &dg), &dg);
-    CHECK_OK(gw_bloom_load(path, 0, &c, &dg), &dg);
+    CHECK_OK(gw_bloom_save(b, path, "lines", &dg), &dg);
+    CHECK_OK(gw_bloom_load(path, 0, "lines", &c, &dg), &dg);
     CHECK_EQ(gw_bloom_bits(c), gw_bloom_bits(b));
     for (uint64_t i = 0; i < N + 1000; i++)
         CHECK(gw_bloom_has(b, gw_hash128_of(&i, 8)) == gw_bloom_has(c, gw_hash128_of(&i, 8)));
     CHECK_NEAR((double)gw_bloom_count(c), N, N / 100);
     gw_bloom_free(c);
-    CHECK_FAILS(gw_bloom_load(path, 1000, &c, &dg), &dg, "1000 fit");
+    CHECK_FAILS(gw_bloom_load(path, 0, "documents", &c, &dg), &dg, "has seen lines");
+    CHECK_FAILS(gw_bloom_load(path, 1000, NULL, &c, &dg), &dg, "1000 fit");
 
     gw_str bytes = {0};
     CHECK_OK(gw_file_read(path, 0, &bytes, &dg), &dg);
@@ -270,9 +271,9 @@ TEST(bloom_keeps_its_rate) {
     CHECK_EQ(magic, 0x81f0f117u);
     bytes.data[bytes.len / 2] ^= 1;
     CHECK_OK(gw_file_write_atomic(path, bytes.data, (int64_t)bytes.len, &dg), &dg);
-    CHECK_FAILS(gw_bloom_load(path, 0, &c, &dg), &dg, "its hash");
+    CHECK_FAILS(gw_bloom_load(path, 0, NULL, &c, &dg), &dg, "its hash");
     CHECK_OK(gw_file_write_atomic(path, bytes.data, (int64_t)bytes.len - 1, &dg), &dg);
-    CHECK_FAILS(gw_bloom_load(path, 0, &c, &dg), &dg, "its length");
+    CHECK_FAILS(gw_bloom_load(path, 0, NULL, &c, &dg), &dg, "its length");
     gw_str_release(&bytes);
     gw_bloom_free(b);
     CHECK_FAILS(gw_bloom_new(0, 0.01, 0, &b, &dg), &dg, "Bloom filter");

@@ -121,7 +121,7 @@ TEST_LONG(fuzz_dedup_signatures_long) { fuzz_signatures(30000); }
 
 static gw_status read_bloom(const void *bytes, size_t n, gw_diags *dg) {
     gw_bloom *b;
-    GW_TRY(gw_bloom_load(put(bytes, n), 1 << 20, &b, dg));
+    GW_TRY(gw_bloom_load(put(bytes, n), 1 << 20, NULL, &b, dg));
     gw_hash128 key = {1, 2};
     gw_bloom_add(b, key);
     CHECK(gw_bloom_has(b, key));
@@ -137,7 +137,7 @@ static void fuzz_bloom(int64_t rounds) {
     const char *path = test_tmp_path("seed");
     CHECK_OK(gw_bloom_new(100, 0.01, 0, &b, NULL), NULL);
     gw_bloom_add(b, (gw_hash128){5, 6});
-    CHECK_OK(gw_bloom_save(b, path, NULL), NULL);
+    CHECK_OK(gw_bloom_save(b, path, NULL, NULL), NULL);
     CHECK_OK(gw_file_read(path, 0, &bytes, NULL), NULL);
     fuzz_seed(&f, bytes.data, bytes.len);
     gw_str_release(&bytes);

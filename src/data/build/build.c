@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"             /* gw_clock_ns */
+#include "base/str.h"               /* gw_str_starts */
 #include "base/term.h"              /* gw_progress */
 #include "comm/comm.h"              /* gw_comm_rank */
 #include "data/build/build_impl.h"  /* gw_databuild */
@@ -151,6 +152,23 @@ static gw_status set_tokenizer(gw_databuild *b, gw_diags *dg) {
 
 static gw_status first_of(gw_status a, gw_status b) { return a != GW_OK ? a : b; }
 
+/* A filter by language takes every document where nobody names languages. */
+static gw_status set_language(gw_databuild *b, gw_diags *dg) {
+    const gw_pipeline *p = b->p;
+    if (!gw_str_eq(p->language.model, "none"))
+        return gw_langid_open(p->language.model, &b->langid, dg);
+    for (int f = 0; b->filters && f < gw_filters_count(b->filters); f++) {
+        const char *name = gw_filters_desc(b->filters, f)->name;
+        if (!gw_str_starts(name, "language/")) continue;
+        gw_diag *g = gw_diag_add(
+            dg, GW_ERROR, GW_ERR_CONFIG, "config-value", gw_pipeline_where(p, "language.model"),
+            "language.model is none, and the filter %s asks for languages", name);
+        gw_diag_hint(dg, g, "leave language.model out, or the filter");
+        return GW_ERR_CONFIG;
+    }
+    return GW_OK;
+}
+
 /* All faults of the options are reported before anything is done. */
 static gw_status make(gw_databuild *b, gw_diags *dg) {
     gw_status st;
@@ -161,8 +179,7 @@ static gw_status make(gw_databuild *b, gw_diags *dg) {
     if (st == GW_OK && !b->p->measure_removed) gw_filters_until_removed(b->filters);
     st = first_of(st, set_dedup(b, dg));
     st = first_of(st, set_tokenizer(b, dg));
-    if (!gw_str_eq(b->p->language.model, "none"))
-        st = first_of(st, gw_langid_open(b->p->language.model, &b->langid, dg));
+    st = first_of(st, set_language(b, dg));
     st = first_of(st, gw_units_find(b->p, b->arena, &b->units, dg));
     if (st != GW_OK) return st;
     b->signals = gw_arena_new(b->arena, double, gw_filters_columns(b->filters) + 1);
@@ -316,7 +333,7 @@ gw_status gw_data_build(const gw_pipeline *p, const gw_build_options *o, json_t 
     gw_status st = make(&b, dg);
     if (st == GW_OK) st = gw_dir_make(b.work, dg);
     if (st == GW_OK && leads(&b)) st = take_lock(&b, &lock, dg);
-    if (lock >= 0) gw_build_sweep(p->output.dir);
+    if (lock >= 0) gw_build_sweep(p);
     if (o->comm) st = gw_exec_agree(o->comm, st, NULL, "starting", dg);
     if (st == GW_OK) st = all_phases(&b, &r, dg);
     if (lock >= 0) close(lock);

@@ -223,6 +223,16 @@ static gw_status set_index(const gw_databuild *b, gw_dedup_options *o, const cha
 
 // ------------------------------------------------------------------ options of all steps
 
+/* What keys of the filter are of, as its file says it. */
+static const char *seen_by_bloom(const gw_databuild *b) {
+    const gw_pipeline *p = b->p;
+    if (!sees_parts(b)) return "documents";
+    return gw_arena_printf(b->arena, "%s, dedup.span_bytes %lld%s",
+                           p->dedup.bloom == GW_BLOOM_LINES ? "lines" : "paragraphs",
+                           (long long)p->dedup.span_bytes,
+                           p->dedup.span_simplified ? ", dedup.span_simplified" : "");
+}
+
 static void set_bloom(gw_databuild *b, uint64_t tag) {
     const gw_pipeline *p = b->p;
     tag = tag_with(b, tag, "dedup.bloom dedup.span_bytes dedup.span_simplified");
@@ -234,6 +244,7 @@ static void set_bloom(gw_databuild *b, uint64_t tag) {
                                        .memory_bytes = p->run.memory,
                                        .in = p->dedup.bloom_in,
                                        .out = p->dedup.bloom_out,
+                                       .what = seen_by_bloom(b),
                                        .tag = tag_of_file(p->dedup.bloom_in, tag)};
 }
 

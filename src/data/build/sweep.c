@@ -3,7 +3,8 @@
 //
 // A file is written under a temporary name and renamed when it is whole, so a process that is
 // killed leaves temporary names. They are in nobody's way, but a build that is killed often would
-// fill the disk. Only names that builds give are touched, and only in the folders that they make.
+// fill the disk. Only names that builds give are touched, and only in the folders that they make,
+// or beside the files that the pipeline names (an index sweeps its own folder: dedup_index.c).
 #include "data/build/sweep.h" /* this module's contract */
 
 #include <dirent.h>
@@ -25,31 +26,60 @@ static bool is_ours(const char *name) {
     return false;
 }
 
-/* Removes entries of a folder: temporary names, or all of them. */
-static void sweep(const char *path, bool all) {
+/* Of datatrove's signature files. */
+static bool is_signature(const char *name) {
+    const char *end = name + strspn(name, "0123456789");
+    return end > name &&
+           (gw_str_starts(end, ".minhash.sig.tmp-") || gw_str_starts(end, ".remove.tmp-"));
+}
+
+static bool is_any(const char *name) { return name[0] != '.'; }
+
+static void sweep(const char *path, bool (*goes)(const char *name)) {
     DIR *d = opendir(path);
     const struct dirent *e;
     while (d && (e = readdir(d)))
-        if (all ? e->d_name[0] != '.' : is_ours(e->d_name)) unlinkat(dirfd(d), e->d_name, 0);
+        if (goes(e->d_name)) unlinkat(dirfd(d), e->d_name, 0);
     if (d) closedir(d);
 }
 
-static void sweep_fetched(const char *work) {
-    DIR *d = opendir(work);
+/* Sweeps the folders in `path` whose names begin so; with is_any the folders go too. */
+static void sweep_folders(const char *path, const char *begin, bool (*goes)(const char *name)) {
+    DIR *d = opendir(path);
     const struct dirent *e;
-    gw_str path = {0};
+    gw_str folder = {0};
     while (d && (e = readdir(d))) {
-        if (!gw_str_starts(e->d_name, "fetch-")) continue;
-        gw_str_clear(&path);
-        gw_str_printf(&path, "%s/%s", work, e->d_name);
-        sweep(gw_str_c(&path), true);
-        rmdir(gw_str_c(&path));
+        if (!gw_str_starts(e->d_name, begin)) continue;
+        gw_str_clear(&folder);
+        gw_str_printf(&folder, "%s/%s", path, e->d_name);
+        sweep(gw_str_c(&folder), goes);
+        if (goes == is_any) rmdir(gw_str_c(&folder));
     }
     if (d) closedir(d);
-    gw_str_release(&path);
+    gw_str_release(&folder);
 }
 
-void gw_build_sweep(const char *out) {
+/* FILE.tmp-... and FILE.xxh128.tmp-..., beside FILE. */
+static void sweep_beside(const char *file) {
+    const char *slash = strrchr(file, '/'), *base = slash ? slash + 1 : file;
+    gw_str folder = {0};
+    if (slash)
+        gw_str_add_n(&folder, file, (size_t)(slash - file) + 1);
+    else
+        gw_str_add(&folder, ".");
+    DIR *d = opendir(gw_str_c(&folder));
+    const struct dirent *e;
+    while (d && (e = readdir(d))) {
+        if (!gw_str_starts(e->d_name, base)) continue;
+        const char *end = e->d_name + strlen(base);
+        if (gw_str_starts(end, ".tmp-") || gw_str_starts(end, ".xxh128.tmp-"))
+            unlinkat(dirfd(d), e->d_name, 0);
+    }
+    if (d) closedir(d);
+    gw_str_release(&folder);
+}
+
+void gw_build_sweep(const gw_pipeline *p) {
     static const char *const folders[] = {"",
                                           "/work",
                                           "/work/dedup",
@@ -63,11 +93,16 @@ void gw_build_sweep(const char *out) {
     gw_str path = {0};
     for (size_t i = 0; i < GW_COUNT(folders); i++) {
         gw_str_clear(&path);
-        gw_str_printf(&path, "%s%s", out, folders[i]);
-        sweep(gw_str_c(&path), false);
+        gw_str_printf(&path, "%s%s", p->output.dir, folders[i]);
+        sweep(gw_str_c(&path), is_ours);
     }
     gw_str_clear(&path);
-    gw_str_printf(&path, "%s/work", out);
-    sweep_fetched(gw_str_c(&path));
+    gw_str_printf(&path, "%s/work", p->output.dir);
+    sweep_folders(gw_str_c(&path), "fetch-", is_any);
     gw_str_release(&path);
+    if (p->dedup.signatures) {
+        sweep_folders(p->dedup.signatures, "bucket_", is_signature);
+        sweep_folders(p->dedup.signatures, "removed", is_signature);
+    }
+    if (p->dedup.bloom_out) sweep_beside(p->dedup.bloom_out);
 }

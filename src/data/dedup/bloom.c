@@ -13,6 +13,7 @@
 #include "data/dedup/bloom.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/arena.h" /* gw_mem_zalloc */
@@ -117,7 +118,7 @@ int64_t gw_bloom_count(const gw_bloom *b) { return b->count; }
 
 // ------------------------------------------------------------------------------ files
 
-gw_status gw_bloom_save(const gw_bloom *b, const char *path, gw_diags *dg) {
+gw_status gw_bloom_save(const gw_bloom *b, const char *path, const char *what, gw_diags *dg) {
     gw_str s = {0};
     gw_arena a = {0};
     uint32_t head[3] = {BLOOM_MAGIC, BLOOM_VERSION, (uint32_t)b->k};
@@ -126,10 +127,10 @@ gw_status gw_bloom_save(const gw_bloom *b, const char *path, gw_diags *dg) {
     gw_str_add_n(&s, b->seeds, (size_t)b->k * sizeof b->seeds[0]);
     gw_str_add_n(&s, &b->words, 8);
     gw_str_add_n(&s, b->bits, (size_t)b->words * 4);
-    char hex[34];
+    char hex[33], beside[160];
     gw_hash128_hex(hex, gw_hash128_of(s.data, s.len));
-    hex[32] = '\n';
-    gw_status st = gw_file_write_atomic(gw_arena_printf(&a, "%s.xxh128", path), hex, 33, dg);
+    int n = snprintf(beside, sizeof beside, what ? "%s\n%.100s\n" : "%s\n", hex, what);
+    gw_status st = gw_file_write_atomic(gw_arena_printf(&a, "%s.xxh128", path), beside, n, dg);
     if (st == GW_OK) st = gw_file_write_atomic(path, s.data, (int64_t)s.len, dg);
     gw_arena_release(&a);
     gw_str_release(&s);
@@ -140,25 +141,35 @@ static gw_status damaged(const char *path, const char *what, gw_diags *dg) {
     return GW_FAIL(dg, GW_ERR_FORMAT, "dedup-bloom", "'%s' is no Bloom filter: %s", path, what);
 }
 
-static gw_status check_hash(const char *path, const gw_mapping *m, gw_diags *dg) {
+static gw_status check_what(const char *path, const char *is, const char *what, gw_diags *dg) {
+    size_t n = strcspn(is, "\n");
+    if (!what || n == 0 || (strlen(what) == n && memcmp(is, what, n) == 0)) return GW_OK;
+    return GW_FAIL(dg, GW_ERR_CONFIG, "dedup-bloom",
+                   "'%s' has seen %.*s; here it would be asked for %s, which it cannot know", path,
+                   (int)n, is, what);
+}
+
+static gw_status check_beside(const char *path, const gw_mapping *m, const char *what,
+                              gw_diags *dg) {
     gw_arena a = {0};
     gw_str is = {0};
     char hex[33];
     const char *beside = gw_arena_printf(&a, "%s.xxh128", path);
     gw_status s = GW_OK;
     if (gw_path_exists(beside)) {
-        s = gw_file_read(beside, 64, &is, dg);
+        s = gw_file_read(beside, 256, &is, dg);
         gw_hash128_hex(hex, gw_hash128_of(m->data, (size_t)m->bytes));
         if (s == GW_OK && strncmp(gw_str_c(&is), hex, 32) != 0)
             s = damaged(path, "its hash is not the one beside it", dg);
+        if (s == GW_OK && is.len > 33) s = check_what(path, gw_str_c(&is) + 33, what, dg);
     }
     gw_str_release(&is);
     gw_arena_release(&a);
     return s;
 }
 
-static gw_status read_filter(const char *path, const gw_mapping *m, int64_t max_bytes, gw_bloom *b,
-                             gw_diags *dg) {
+static gw_status read_filter(const char *path, const gw_mapping *m, int64_t max_bytes,
+                             const char *what, gw_bloom *b, gw_diags *dg) {
     uint32_t head[3];
     if (m->bytes < (int64_t)sizeof head) return damaged(path, "it ends within its header", dg);
     memcpy(head, m->data, sizeof head);
@@ -178,7 +189,7 @@ static gw_status read_filter(const char *path, const gw_mapping *m, int64_t max_
                        path, (long long)(m->bytes - at), (long long)max_bytes);
     b->bits = gw_mem_alloc((size_t)b->words * 4);
     memcpy(b->bits, m->data + at, (size_t)b->words * 4);
-    return check_hash(path, m, dg);
+    return check_beside(path, m, what, dg);
 }
 
 /* The number of keys is not stored: it is estimated from the share of bits that are set. */
@@ -189,12 +200,13 @@ static void estimate_count(gw_bloom *b) {
     b->count = (int64_t)(-m / b->k * log1p(-share) + 0.5);
 }
 
-gw_status gw_bloom_load(const char *path, int64_t max_bytes, gw_bloom **out, gw_diags *dg) {
+gw_status gw_bloom_load(const char *path, int64_t max_bytes, const char *what, gw_bloom **out,
+                        gw_diags *dg) {
     gw_mapping m;
     *out = NULL;
     GW_TRY(gw_map_open(&m, path, dg));
     gw_bloom *b = gw_mem_zalloc(sizeof *b);
-    gw_status s = read_filter(path, &m, max_bytes, b, dg);
+    gw_status s = read_filter(path, &m, max_bytes, what, b, dg);
     gw_map_release(&m);
     if (s != GW_OK) {
         gw_bloom_free(b);

@@ -30,9 +30,11 @@ int64_t gw_bloom_count(const gw_bloom *b); /* keys added that were new */
 /* The file layout of dolma and BFF: u32 magic 0x81F0F117, u32 version 1, u32 k, k times four u64
  * seeds, u64 words, that many u32 words, all little-endian. The layout is shared, the bits are not:
  * theirs come from a hash that changes between machines and versions. Written through rename, with
- * a file NAME.xxh128 beside it; load checks that where it is there. */
-GW_WARN_UNUSED gw_status gw_bloom_save(const gw_bloom *b, const char *path, gw_diags *dg);
-GW_WARN_UNUSED gw_status gw_bloom_load(const char *path, int64_t max_bytes, gw_bloom **out,
+ * a file NAME.xxh128 beside it: the hash of its bytes, and in a second line what its keys are of.
+ * Load checks both where they are there. `what`: up to 100 bytes, or NULL: not said, not asked. */
+GW_WARN_UNUSED gw_status gw_bloom_save(const gw_bloom *b, const char *path, const char *what,
                                        gw_diags *dg);
+GW_WARN_UNUSED gw_status gw_bloom_load(const char *path, int64_t max_bytes, const char *what,
+                                       gw_bloom **out, gw_diags *dg);
 
 #endif

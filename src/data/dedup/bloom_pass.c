@@ -147,7 +147,7 @@ static gw_status take_unit(pass *p, int64_t unit, gw_diags *dg) {
 static gw_status finish(pass *p, gw_diags *dg) {
     const gw_bloom_pass_options *o = p->o;
     if (o->spans) GW_TRY(gw_dedup_write_ranges(p->ranges, p->out, p->meta, dg));
-    if (o->out) GW_TRY(gw_bloom_save(p->filter, o->out, dg));
+    if (o->out) GW_TRY(gw_bloom_save(p->filter, o->out, o->what, dg));
     p->meta[META_HELD] = (uint64_t)gw_bloom_count(p->filter);
     p->meta[META_BITS] = (uint64_t)gw_bloom_bits(p->filter);
     p->meta[META_HASHES] = (uint64_t)gw_bloom_hashes(p->filter);
@@ -163,7 +163,7 @@ static gw_status finish(pass *p, gw_diags *dg) {
 
 static gw_status open_filter(pass *p, gw_diags *dg) {
     const gw_bloom_pass_options *o = p->o;
-    if (o->in) return gw_bloom_load(o->in, o->memory_bytes, &p->filter, dg);
+    if (o->in) return gw_bloom_load(o->in, o->memory_bytes, o->what, &p->filter, dg);
     return gw_bloom_new(o->expected, o->rate, 0, &p->filter, dg);
 }
 

@@ -16,6 +16,7 @@ typedef struct gw_bloom_pass_options {
     int64_t memory_bytes; /* at most, of the filter: a larger one is refused */
     const char *in;       /* NULL, or a filter to begin with, whose size and rate hold then */
     const char *out;      /* NULL, or where the filter goes at the end */
+    const char *what;     /* of which keys are: `in` must be of the same. NULL: not asked */
     uint64_t tag;         /* of what made the keys and of the options */
 } gw_bloom_pass_options;
 

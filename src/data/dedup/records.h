@@ -12,7 +12,7 @@
 #include "base/diag.h" /* gw_status, gw_diags */
 #include "base/hash.h" /* gw_hash128 */
 
-enum { GW_RECS_WORDS_MAX = 4, GW_RECS_META = 8 };
+enum { GW_RECS_ANY = 0, GW_RECS_WORDS_MAX = 4, GW_RECS_META = 8 };
 
 /* Sorts n records in place; n log n for every input. */
 void gw_recs_sort(uint64_t *records, int64_t n, int words);
@@ -46,13 +46,15 @@ typedef struct gw_recs {
     gw_recs_section *sections; /* [nsections] */
 } gw_recs;
 
-/* Opens and checks header, table and size. words: what it must be. GW_ERR_FORMAT where anything is
- * not as it was written. */
+/* Opens and checks header, table and size. words: what it must be, or GW_RECS_ANY. GW_ERR_FORMAT
+ * where anything is not as it was written. */
 GW_WARN_UNUSED gw_status gw_recs_open(const char *path, int words, gw_recs *out, gw_diags *dg);
 void gw_recs_close(gw_recs *r);
-/* Appends a section's records to *buffer (gw_mem memory, *cap records), checked. */
+/* Reads a section's records into *buffer (gw_mem memory of *cap records, which grows), checked. */
 GW_WARN_UNUSED gw_status gw_recs_read(const gw_recs *r, int64_t section, uint64_t **buffer,
                                       int64_t *cap, gw_diags *dg);
+/* Reads all of a file, of whatever records: is every byte the one that was written? */
+GW_WARN_UNUSED gw_status gw_recs_verify(const char *path, gw_diags *dg);
 /* Is there a whole file with this tag, number of words and of sections? Says nothing if not. */
 bool gw_recs_done(const char *path, int words, int64_t sections, uint64_t tag);
 
