@@ -342,7 +342,7 @@ static void play(fault f, int victim) {
     test_note("fault %d of rank %d: exit %d after %.2f s\n%s", (int)f, victim, r.exit_code,
               r.seconds, r.text);
     CHECK_EQ(r.exit_code, 1);
-    CHECK_MSG(r.seconds < 4.5, "%.2f s", r.seconds);
+    CHECK_MSG(r.seconds < 20.0, "%.2f s", r.seconds);
     CHECK_MSG(count_of(r.text, "[peer-") == 1, "not one line:\n%s", r.text);
     const char *line = strstr(r.text, ids[f]);
     CHECK_MSG(line, "no %s in\n%s", ids[f], r.text);
@@ -411,7 +411,7 @@ TEST(channel_circle_is_named) {
     static rig_result r;
     rig_forked(2, 0.5, circle, NULL, &r);
     CHECK_EQ(r.exit_code, 1);
-    CHECK_MSG(r.seconds < 3.5, "%.2f s", r.seconds);
+    CHECK_MSG(r.seconds < 15.0, "%.2f s", r.seconds);
     CHECK_MSG(count_of(r.text, "wait for one another") == 1, "%s", r.text);
     CHECK_MSG(strstr(r.text, "stage 1") && strstr(r.text, "in backward of micro-batch 0"), "%s",
               r.text);

@@ -125,7 +125,7 @@ TEST(launch_ends_the_deaf) {
     static rig_result r;
     board *b = new_board();
     rig_forked(3, 5.0, deaf, b, &r);
-    CHECK_MSG(r.exit_code == 1 && r.seconds > 1.5 && r.seconds < 6.0, "%d, %.2f s", r.exit_code,
+    CHECK_MSG(r.exit_code == 1 && r.seconds > 1.5 && r.seconds < 25.0, "%d, %.2f s", r.exit_code,
               r.seconds);
     for (int i = 0; i < 3; i++) CHECK(kill(b->pids[i], 0) < 0 && errno == ESRCH);
 }
@@ -418,19 +418,7 @@ static void shoot(pid_t pid, const board *b, const shot *s, int n) {
     }
 }
 
-static bool ends_within(pid_t pid, int ms) {
-    siginfo_t info = {0};
-    for (; ms > 0; ms -= 10) {
-        if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid)
-            return true;
-        wait_ms(10);
-    }
-    return false;
-}
-
-/* Where a machine is so busy that two signals a tenth of a second apart are heard as one, a job
- * rightly goes on; so a case has three tries. */
-TEST_WITHIN(launch_listens_to_requests, 300) {
+TEST(launch_listens_to_requests) {
     static const struct {
         const char *what;
         shot s[3];
@@ -452,23 +440,16 @@ TEST_WITHIN(launch_listens_to_requests, 300) {
          128 + SIGTERM,
          true},
     };
-    int tries = 0;
+    signal(SIGHUP, SIG_DFL); /* where the tests run under nohup it is ignored, and stays so */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         board *b = new_board();
         listening l = {b, cases[i].deaf};
         int out = -1;
+        int64_t begun = gw_clock_ns();
         pid_t pid = start_listening(3, &l, &out);
         shoot(pid, b, cases[i].s, cases[i].n);
-        if (ends_within(pid, 8000)) {
-            expect_listening(pid, out, cases[i].code);
-            tries = 0;
-        } else {
-            kill(-pid, SIGKILL);
-            CHECK_MSG(++tries < 3, "%s: it does not end", cases[i].what);
-            (void)end_of(pid);
-            close(out);
-            i--; /* again */
-        }
+        expect_listening(pid, out, cases[i].code);
+        CHECK_MSG(gw_clock_ns() - begun < INT64_C(30000000000), "%s took too long", cases[i].what);
         munmap(b, sizeof *b);
     }
 }
