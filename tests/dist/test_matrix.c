@@ -44,8 +44,11 @@ static void run_cell(const cell *c) {
     rig_passes(&r);
     for (int64_t i = 0; i < r.out.pass[0].ntensors; i++) {
         const gw_verify_tensor *t = &r.out.pass[0].tensors[i];
-        double bound = t->kind == GW_VERIFY_PARAMETER ? 1e-4 : 1e-5; /* weights are rounded */
-        if (c->family + 1 == GW_COUNT(families)) bound = t->bound;   /* corners of relu: measured */
+        double bound = 1e-5;
+        /* A weight is rounded, which may be much of a small change; nets for images have the
+         * corners of relu: what verify finds that these may do. */
+        if (t->kind == GW_VERIFY_PARAMETER || c->family + 1 == GW_COUNT(families))
+            bound = GW_MAX(bound, t->bound);
         CHECK_MSG(t->difference <= bound, "%s: %g", t->name, t->difference);
     }
     CHECK_EQ(r.out.npasses, 1 + c->bf16);

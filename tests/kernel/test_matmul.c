@@ -3,10 +3,12 @@
 // border, and others.
 #include <string.h>
 
-#include "base/rng.h" /* gw_rng_u64 */
+#include "base/arena.h" /* gw_mem_zalloc */
+#include "base/rng.h"   /* gw_rng_u64 */
 #include "harness.h"
-#include "ops/contract.h" /* gw_contract_local */
-#include "ops/ref.h"      /* gw_ref_dot */
+#include "kernel/cpu/dnnl.h" /* gw_dnnl_product_scratch */
+#include "ops/contract.h"    /* gw_contract_local */
+#include "ops/ref.h"         /* gw_ref_dot */
 #include "run.h"
 
 static void *data_of(void *user, gw_vid v) { return ((void **)user)[v]; }
@@ -122,4 +124,48 @@ TEST(weight_gradient_tiles_bf16_into_bf16) {
 }
 TEST(weight_gradient_tiles_f16_into_f32) {
     run_shapes("matmul_dw", "onednn-matmul-dw-f32tiles", GW_F16, gradients, N(gradients), GW_F32);
+}
+
+/* a [m k] times b [k n], each stored one way or the other. */
+static gw_dnnl_spec product_of(int64_t m, int64_t n, int64_t k, int ways) {
+    gw_dnnl_spec s = {.threads = 1};
+    s.a = (gw_dnnl_mat){NULL, GW_F32, m, k, ways & 1 ? 1 : k, ways & 1 ? m : 1};
+    s.b = (gw_dnnl_mat){NULL, GW_F32, k, n, ways & 2 ? 1 : n, ways & 2 ? k : 1};
+    s.c = (gw_dnnl_mat){NULL, GW_F32, m, n, n, 1};
+    return s;
+}
+
+/* The library keeps what it made; where a dimension has one element it took a product for another
+ * that is stored the other way, and asked for that one's scratch. */
+TEST(scratch_of_a_product_is_the_same_after_any_others) {
+    static const int64_t sizes[] = {1, 2, 8, 30};
+    enum { SIZES = GW_COUNT(sizes), ALL = SIZES * SIZES * SIZES * 4 };
+    int64_t first[ALL];
+    float *data = gw_mem_zalloc(1 << 20);
+    gw_diags dg;
+    gw_diags_init(&dg);
+    for (int turn = 0; turn < 3; turn++)
+        for (int x = 0; x < ALL; x++) {
+            int i = turn == 1 ? ALL - 1 - x : x;
+            gw_dnnl_spec s = product_of(sizes[i / 4 % SIZES], sizes[i / 4 / SIZES % SIZES],
+                                        sizes[i / 4 / SIZES / SIZES], i % 4);
+            int64_t scratch = gw_dnnl_product_scratch(&s);
+            if (turn == 0) first[i] = scratch; /* nothing is made yet */
+            CHECK_EQ(scratch, first[i]);
+            if (turn == 0) continue;
+            gw_dnnl_product p = {0};
+            s.a.data = s.b.data = data;
+            s.c.data = data + 1024;
+            CHECK_OK(gw_dnnl_product_make(&p, &s, data + 2048, &dg), &dg);
+            CHECK_EQ(gw_dnnl_product_scratch(&s), first[i]);
+            gw_dnnl_product_release(&p);
+        }
+    gw_mem_free(data);
+    gw_diags_release(&dg);
+}
+
+/* Lengths that the library cannot count are not shown to it. */
+TEST(a_product_longer_than_the_library_counts_is_refused) {
+    gw_dnnl_spec s = product_of(32, 64, INT64_C(1) << 33, 2);
+    CHECK_EQ(gw_dnnl_product_scratch(&s), -1);
 }

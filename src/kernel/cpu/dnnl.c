@@ -56,11 +56,20 @@ static bool dtype_of(gw_dtype t, dnnl_data_type_t *out) {
     return false;
 }
 
+/* The library's kernels for AVX-512 count elements of a row in 32 bits, and divide by what is left
+ * of such a number: longer ones are not shown to it. */
+#define MOST INT64_C(0x10000000)
+
+/* The stride of a dimension of one element moves nothing, and the library's cache takes descriptors
+ * that differ in it for the same; what it then answers, of scratch too, would depend on what was
+ * asked before. So there is one such stride for each matrix. */
 static bool desc_of(const gw_dnnl_mat *m, dnnl_memory_desc_t *out) {
+    int64_t col = m->cols == 1 ? 1 : m->col_stride;
+    int64_t row = m->rows == 1 ? m->cols * col : m->row_stride;
     dnnl_dims_t dims = {m->rows, m->cols};
-    dnnl_dims_t strides = {m->row_stride, m->col_stride};
+    dnnl_dims_t strides = {row, col};
     dnnl_data_type_t t;
-    return dtype_of(m->dtype, &t) &&
+    return m->rows <= MOST && m->cols <= MOST && dtype_of(m->dtype, &t) &&
            dnnl_memory_desc_init_by_strides(out, 2, dims, t, strides) == dnnl_success;
 }
 
@@ -205,7 +214,7 @@ gw_status gw_dnnl_sgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const
 }
 
 void gw_kernel_warm(const gw_machine *m) {
-    /* One thread alone has as much to do as each of four. */
+    /* One thread alone has as much to do as each of eight. */
     int64_t n = m->threads > 1 ? 1024 : 512;
     if (m->reference_only || m->count_only) return;
     float *a = gw_mem_zalloc(sizeof(float) * (size_t)(n * n * 3));
