@@ -15,10 +15,13 @@
 // where hosts hold equally many ranks, numbered in blocks, as mpirun and srun do by default.
 #include "comm/mpi/plugin.h" /* gw_mpi_api */
 
+#include <dlfcn.h>  /* dlopen */
+#include <link.h>   /* dl_iterate_phdr */
 #include <mpi.h>    /* MPI_* */
 #include <stdint.h> /* uint64_t */
 #include <stdio.h>  /* snprintf */
-#include <string.h> /* memcpy, strcspn */
+#include <stdlib.h> /* free */
+#include <string.h> /* memcpy, strcspn, strdup */
 
 /* MPI is a singleton of the process; so are its communicators. */
 static MPI_Comm channels[GW_MPI_CHANNELS] = {MPI_COMM_NULL, MPI_COMM_NULL, MPI_COMM_NULL};
@@ -148,9 +151,35 @@ static void error_text(int code, char *buf, int n) {
     snprintf(buf, (size_t)n, "%s", text);
 }
 
+/* Open MPI 4.1 unloads its components while its thread of events may still be within one: about one
+ * end in a thousand under srun was a segmentation fault. Each is opened once more, to stay. (Their
+ * paths are copied first: the list of libraries is locked while it is walked.) */
+typedef struct libraries {
+    char *paths[256];
+    int n;
+} libraries;
+
+static int note_library(struct dl_phdr_info *info, size_t size, void *user) {
+    libraries *l = user;
+    (void)size;
+    if (l->n < (int)(sizeof l->paths / sizeof *l->paths) && strstr(info->dlpi_name, "/mca_"))
+        l->paths[l->n++] = strdup(info->dlpi_name);
+    return 0;
+}
+
+static void keep_components(void) {
+    libraries l = {.n = 0};
+    dl_iterate_phdr(note_library, &l);
+    for (int i = 0; i < l.n; i++) {
+        if (l.paths[i]) (void)dlopen(l.paths[i], RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+        free(l.paths[i]);
+    }
+}
+
 static int finalize(void) {
     for (int i = 0; i < GW_MPI_CHANNELS; i++)
         if (channels[i] != MPI_COMM_NULL) MPI_Comm_free(&channels[i]);
+    keep_components();
     return MPI_Finalize();
 }
 
