@@ -150,15 +150,25 @@ static gw_vid to_tokens(gw_sharding *s, gw_vid v, const gw_type *tokens) {
     return gw_sharding_convert(s, v, &t);
 }
 
-/* Weights: e on axes.ep exactly, f as it is, d whole. */
-static gw_vid to_experts(gw_sharding *s, gw_vid v) {
-    gw_type t = *gw_type_of(s->b->g, v);
-    t.psum = t.pmax = 0;
-    if (gw_dim_axes(&t.dims[0]) != s->axes->ep) {
-        gw_dim_uncut(&t.dims[0], UINT32_MAX);
-        gw_dim_cut(&t.dims[0], s->axes->ep, &s->b->g->mesh);
+/* The three matrices of experts: e on axes.ep exactly, f in all of them as in the first that has it
+ * cut, d whole. */
+static void to_experts(gw_sharding *s, const gw_vid *from, gw_vid *to) {
+    gw_dim f = {0};
+    for (int k = 0; k < 3; k++) {
+        const gw_type *t = gw_type_of(s->b->g, from[k]);
+        if (f.naxes == 0) f = t->dims[gw_type_find(t, "f")];
     }
-    return gw_sharding_convert(s, v, &t);
+    for (int k = 0; k < 3; k++) {
+        gw_type t = *gw_type_of(s->b->g, from[k]);
+        t.psum = t.pmax = 0;
+        if (gw_dim_axes(&t.dims[0]) != s->axes->ep) {
+            gw_dim_uncut(&t.dims[0], UINT32_MAX);
+            gw_dim_cut(&t.dims[0], s->axes->ep, &s->b->g->mesh);
+        }
+        gw_dim_uncut(&t.dims[gw_type_find(&t, "d")], UINT32_MAX);
+        gw_dim_set_cut(&t.dims[gw_type_find(&t, "f")], &f);
+        to[k] = gw_sharding_convert(s, from[k], &t);
+    }
 }
 
 /* The op that stands for this one where experts are cut. */
@@ -176,7 +186,7 @@ static gw_status shard(gw_sharding *s, gw_diags *dg) {
     if (s->axes->ep == 0) return s->by_signature(s, dg);
     gw_vid in[GW_MAX_IN];
     gw_type tokens;
-    for (int k = GW_EX_GATE; k <= GW_EX_DOWN; k++) in[k] = to_experts(s, s->in[k]);
+    to_experts(s, s->in + GW_EX_GATE, in + GW_EX_GATE);
     GW_TRY(s->b->status);
     GW_TRY(tokens_of(s, s->in[GW_EX_X], in[GW_EX_GATE], &tokens, dg));
     for (int k = 0; k < GW_EX_GATE; k++) in[k] = to_tokens(s, s->in[k], &tokens);
@@ -192,7 +202,7 @@ static gw_status grad_shard(gw_sharding *s, gw_diags *dg) {
     gw_vid in[GW_MAX_IN];
     gw_type tokens;
     for (int k = 0; k < s->nin; k++) in[k] = s->in[k];
-    for (int k = GW_EXG_GATE; k <= GW_EXG_DOWN; k++) in[k] = to_experts(s, s->in[k]);
+    to_experts(s, s->in + GW_EXG_GATE, in + GW_EXG_GATE);
     GW_TRY(s->b->status);
     GW_TRY(tokens_of(s, s->in[GW_EXG_X], in[GW_EXG_GATE], &tokens, dg));
     for (int k = 0; k < GW_EXG_GATE; k++) in[k] = to_tokens(s, s->in[k], &tokens);

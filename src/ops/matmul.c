@@ -107,9 +107,11 @@ static void vjp(gw_vjp *v) {
     }
 }
 
-/* The cut that a dim of x and of w has to have: that of w, or of x where w has it whole. */
-static void align(gw_dim *x, gw_dim *w) {
+/* The cut that a dim of x and of w has to have: that of w, or where w has it whole that of x, less
+ * `taken`, the sub-axes that cut w elsewhere. */
+static void align(gw_dim *x, gw_dim *w, uint32_t taken) {
     int64_t size = x->size;
+    gw_dim_uncut(x, w->naxes ? 0 : taken);
     if (w->naxes)
         *x = *w;
     else
@@ -119,10 +121,10 @@ static void align(gw_dim *x, gw_dim *w) {
 
 /* x and w cut alike along what they contract, which is returned; none of it elsewhere in x. */
 static uint32_t align_contracted(gw_type *x, gw_type *w) {
-    uint32_t axes = 0;
+    uint32_t axes = 0, taken = gw_type_cut_axes(w);
     for (int j = 0; j < w->ndim; j++) {
         int i = gw_type_find(x, w->dims[j].name);
-        if (i >= 0) align(&x->dims[i], &w->dims[j]);
+        if (i >= 0) align(&x->dims[i], &w->dims[j], taken);
         if (i >= 0) axes |= gw_dim_axes(&w->dims[j]);
     }
     for (int i = 0; i < x->ndim; i++)

@@ -375,10 +375,21 @@ static void move_name(gw_graph *g, gw_vid from, gw_vid to) {
     g->values.items[from].name = 0;
 }
 
+/* Is gradient x of v cut where its home is not? (Of one that is cut less, an optimizer op takes its
+ * part.) */
+static bool is_cut_more(const gw_sharder *s, gw_vid v, gw_vid x) {
+    const gw_type *t = gw_type_of(s->dst, x);
+    if (s->home[v] == GW_NONE || t->flat) return false;
+    gw_type home = cut_like_param(s, s->home[v], gw_type_of(s->src, v));
+    for (int i = 0; i < t->ndim; i++)
+        if (gw_dim_axes(&t->dims[i]) & ~gw_dim_axes(&home.dims[i])) return true;
+    return false;
+}
+
 /* Converts output v of op o, now finished, to its home. */
 static void finish(gw_sharder *s, const gw_op *o, gw_vid v) {
     gw_vid x = s->map[v];
-    if (!gw_type_of(s->dst, x)->psum) return;
+    if (!gw_type_of(s->dst, x)->psum && !is_cut_more(s, v, x)) return;
     bool last_only = o->rate == GW_RATE_MB && s->src->micro_batches > 1 &&
                      s->dst->values.items[gw_value_root(s->dst, x)].rate == GW_RATE_STEP;
     set_frame(s, o, (gw_phase)o->phase, last_only ? GW_RATE_STEP : (gw_rate)o->rate);
@@ -388,6 +399,10 @@ static void finish(gw_sharder *s, const gw_op *o, gw_vid v) {
     x = s->map[v] = cut_home(s, v, x);
     if (s->b.status != GW_OK) return;
     const gw_type t = *gw_type_of(s->dst, x);
+    if (!t.psum) {
+        move_name(s->dst, made, x);
+        return;
+    }
     gw_type home = t;
     make_flat(s, &home);
     bool flat = gradient && zero >= 1 && home.flat;

@@ -14,6 +14,9 @@
 // the rest. In backward a partial sum travels through an op that is linear in that input. Anything
 // else reduces it first: to a cut of s where sequence parallelism wants one, to the whole
 // otherwise.
+//
+// What is added into an accumulator that has its placement is what that is. A tied embedding cut
+// along d: the head makes its gradient whole, so the lookup's, of cut tokens, must not be partial.
 #include <stdio.h>
 #include <string.h>
 
@@ -193,6 +196,24 @@ static bool linear_travels(const gw_sharder *s, plan *p) {
     return true;
 }
 
+/* The placement that output k must have because what it is added into has one, or NULL. */
+static const gw_type *settled_of(const gw_sharder *s, int k) {
+    int in = gw_op_accumulator(s->src, s->op.op, k);
+    gw_vid acc = in < 0 ? GW_NONE : s->op.in[in];
+    if (acc == GW_NONE || ((int64_t)acc < s->settled.count && !s->settled.items[acc])) return NULL;
+    return gw_type_of(s->dst, acc);
+}
+
+/* Sub-axes over which some output may not be a partial sum. */
+static uint32_t must_not_sum(const gw_sharder *s) {
+    uint32_t mask = 0;
+    for (int k = 0; k < s->op.nout; k++) {
+        const gw_type *acc = settled_of(s, k);
+        if (acc) mask |= ~acc->psum;
+    }
+    return mask;
+}
+
 /* The one partial input of an op that is linear in it, in backward; axes that cut weights do not
  * let it pass, others' cuts give way. */
 static void one_travels(const gw_sharder *s, plan *p) {
@@ -206,6 +227,7 @@ static void one_travels(const gw_sharder *s, plan *p) {
     if (who < 0 || s->b.phase == GW_PHASE_F || s->b.rate == GW_RATE_STEP) return;
     if (who >= GW_MAX_IN || !((uint32_t)def->linear_in >> who & 1u)) return;
     uint32_t mask = psum_of(s, who);
+    if (mask & must_not_sum(s)) return;
     for (int f = 0; f < p->sig.nfactors; f++)
         if ((gw_dim_axes(&p->cut[f]) & mask) && p->by[f] == BY_WEIGHT) return;
     for (int f = 0; f < p->sig.nfactors; f++) gw_dim_uncut(&p->cut[f], mask);
@@ -228,6 +250,30 @@ static void scatter_tokens(const gw_sharder *s, plan *p) {
     }
 }
 
+/* Is factor f in an output, by itself or with a partner? Else the op sums over it. */
+static bool is_kept(const plan *p, int f) {
+    bool kept = p->sig.factors[f].out_dim[0] >= 0;
+    for (int h = 0; h < p->sig.nfactors; h++)
+        kept = kept || (p->sig.factors[h].out_dim[0] >= 0 &&
+                        gw_factor_partners(&p->sig.factors[f], &p->sig.factors[h]));
+    return kept;
+}
+
+/* Sub-axes over which the op itself sums: of cut factors that are in no output. */
+static uint32_t summed(const plan *p) {
+    uint32_t mask = 0;
+    for (int f = 0; f < p->sig.nfactors; f++)
+        if (!is_kept(p, f)) mask |= gw_dim_axes(&p->cut[f]);
+    return mask;
+}
+
+/* Operands are whole where a sum over their parts could not be added to what is there. */
+static void keep_whole(const gw_sharder *s, plan *p) {
+    uint32_t axes = must_not_sum(s);
+    for (int f = 0; axes && f < p->sig.nfactors; f++)
+        if (!is_kept(p, f)) gw_dim_uncut(&p->cut[f], axes);
+}
+
 static void plan_op(gw_sharder *s, plan *p) {
     const gw_opdef *def = gw_op_def(s->src, s->op.op);
     p->travels = 0;
@@ -241,22 +287,10 @@ static void plan_op(gw_sharder *s, plan *p) {
     bool all = (def->traits & GW_OP_LINEAR) && linear_travels(s, p);
     if (!all) one_travels(s, p);
     if (p->travels == 0) scatter_tokens(s, p);
+    keep_whole(s, p);
 }
 
 /* ---- inputs and outputs ---- */
-
-/* Sub-axes over which the op itself sums: of cut factors that are in no output. */
-static uint32_t summed(const plan *p) {
-    uint32_t mask = 0;
-    for (int f = 0; f < p->sig.nfactors; f++) {
-        bool kept = p->sig.factors[f].out_dim[0] >= 0;
-        for (int h = 0; h < p->sig.nfactors; h++)
-            kept = kept || (p->sig.factors[h].out_dim[0] >= 0 &&
-                            gw_factor_partners(&p->sig.factors[f], &p->sig.factors[h]));
-        if (!kept) mask |= gw_dim_axes(&p->cut[f]);
-    }
-    return mask;
-}
 
 static gw_vid input_for(gw_sharder *s, const plan *p, int k) {
     gw_vid v = s->op.in[k];

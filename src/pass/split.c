@@ -372,6 +372,7 @@ static wire step_wire(int peer, int32_t tag, const char *scope) {
 static void exchange_tied(emitter *e, int index) {
     const gw_tied *t = &e->k->tied.items[index];
     gw_vid v = gw_split_accumulated(e->k, &e->held, t->gradient), mine = e->map[v];
+    GW_ASSERT(mine != GW_NONE); /* a holder has a part of it */
     gw_type type = *gw_type_of(e->dst, mine);
     char scope[200];
     snprintf(scope, sizeof scope, "gradients/%s",

@@ -198,13 +198,14 @@ static bool is_of_several(const gw_splitter *k, gw_vid v) {
     return false;
 }
 
-/* What only passes such a gradient on (its reduction in each micro-batch, the sum over these) is
- * wherever a part of it is. */
+/* What only passes such a gradient on (its reduction in each micro-batch, its part that is cut as
+ * the parameter, the sum over these) is wherever a part of it is. */
 static void free_followers(gw_splitter *k) {
     const gw_graph *g = k->src;
     for (gw_oid i = k->loop_first; i < k->loop_end; i++) {
         const gw_op *o = &g->ops.items[i];
-        bool passes = (gw_op_def(g, o)->traits & GW_OP_COLLECTIVE) || gw_op_is(g, o, "accumulate");
+        bool passes = (gw_op_def(g, o)->traits & GW_OP_COLLECTIVE) ||
+                      gw_op_is(g, o, "accumulate") || gw_op_is(g, o, "slice");
         if (k->stage[i] >= 0 && !is_forward(o) && passes && is_of_several(k, gw_op_in(g, o, 0)))
             k->stage[i] = GW_STAGE_NONE;
     }

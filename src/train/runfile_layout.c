@@ -136,6 +136,22 @@ static void compare_ranks(gw_runfile *rf, int64_t ranks, gw_diags *dg) {
     mark_bad(rf, "layout.dp");
 }
 
+/* The divisors of n next to x, "2 or 4"; none of 1. Returns how many. */
+static int add_nearest(int64_t n, int64_t x, gw_str *out) {
+    int64_t less = 1, more = 0;
+    for (int64_t k = 1; k <= n / k; k++) {
+        if (n % k != 0) continue;
+        const int64_t both[] = {k, n / k};
+        for (int i = 0; i < 2; i++) {
+            if (both[i] < x) less = GW_MAX(less, both[i]);
+            if (both[i] > x) more = more ? GW_MIN(more, both[i]) : both[i];
+        }
+    }
+    if (less > 1) gw_str_printf(out, "%lld", LL(less));
+    if (more) gw_str_printf(out, "%s%lld", less > 1 ? " or " : "", LL(more));
+    return (less > 1) + (more > 0);
+}
+
 static void check_replicas(const gw_runfile *rf, gw_diags *dg) {
     const gw_rf_layout *l = &rf->layout;
     if (is_bad(rf, "layout.dp_replicate") || is_bad(rf, "layout.dp") ||
@@ -148,7 +164,16 @@ static void check_replicas(const gw_runfile *rf, gw_diags *dg) {
                                   "layout.dp_replicate %lld does not divide the %lld "
                                   "data-parallel ranks",
                                   LL(l->dp_replicate), LL(l->dp));
-    gw_diag_hint(dg, g, "dp_replicate copies of dp / dp_replicate ranks make up all of them");
+    gw_str values = {0};
+    if (add_nearest(l->dp, l->dp_replicate, &values))
+        gw_diag_hint(
+            dg, g,
+            "write layout.dp_replicate: %s; so many copies of dp / dp_replicate ranks make "
+            "up all of them",
+            gw_str_c(&values));
+    else
+        gw_diag_hint(dg, g, "remove it: one data-parallel rank has no copies");
+    gw_str_release(&values);
 }
 
 void gw_rf_check_ranks(gw_runfile *rf, int64_t ranks, gw_diags *dg) {
@@ -184,44 +209,91 @@ static void check_hybrid(const gw_runfile *rf, gw_diags *dg) {
         gw_diag *g = gw_runfile_error(rf, dg, "layout.cp_ulysses", "config-layout",
                                       "layout.cp_ulysses %lld does not divide layout.cp %lld",
                                       LL(l->cp_ulysses), LL(l->cp));
-        gw_diag_hint(dg, g, "the %lld ranks are rings of groups that exchange heads", LL(l->cp));
+        gw_str values = {0};
+        (void)add_nearest(l->cp, l->cp_ulysses, &values);
+        gw_diag_hint(dg, g,
+                     "write layout.cp_ulysses: %s; the %lld ranks are rings of groups that "
+                     "exchange heads",
+                     gw_str_c(&values), LL(l->cp));
+        gw_str_release(&values);
     }
 }
 
-/* Ranks that experts may be cut over: those that samples or tokens are cut over, without copies. */
-static int64_t ranks_for_experts(const gw_rf_layout *l) {
+/* Ranks that experts may be cut over: those that samples or tokens are cut over, without copies;
+ * 0 while they are not known. */
+static int64_t ranks_for_experts(const gw_runfile *rf) {
+    const gw_rf_layout *l = &rf->layout;
+    bool known = rf->ranks > 0 || !rf->dp_auto;
+    if (!known || is_bad(rf, "layout.dp") || is_bad(rf, "layout.dp_replicate")) return 0;
     int64_t dp = l->zero > 0 ? l->dp / l->dp_replicate : l->dp;
     return dp * l->cp * (l->tp > 1 && l->sequence_parallel ? l->tp : 1);
 }
 
-static void check_expert_ranks(const gw_runfile *rf, gw_diags *dg) {
+/* Experts of a layer; 0: the model has none; -1: the model is not known. */
+static int64_t experts_of(const gw_model *m) {
+    return !m ? -1 : gw_model_has_experts(m, m->layers - 1) ? m->moe.experts : 0;
+}
+
+static int64_t greatest_common_divisor(int64_t a, int64_t b) {
+    while (b > 0) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* What divides all that layout.ep has to. `ranks` and `experts` are above 0 where they are known.
+ */
+static void hint_divisors(int64_t ep, int64_t ranks, int64_t experts, gw_diags *dg, gw_diag *g) {
+    gw_str values = {0}, of = {0};
+    bool both = ranks > 1 && experts > 0;
+    if (ranks > 1) gw_str_printf(&of, "the %lld ranks", LL(ranks));
+    if (experts > 0) gw_str_printf(&of, "%sthe %lld experts", both ? " and of " : "", LL(experts));
+    int64_t n = both ? greatest_common_divisor(ranks, experts) : ranks > 1 ? ranks : experts;
+    int found = add_nearest(n, ep, &values);
+    if (found)
+        gw_diag_hint(dg, g, "write layout.ep: %s, %s of %s", gw_str_c(&values),
+                     found > 1 ? "divisors" : "a divisor", gw_str_c(&of));
+    else if (both)
+        gw_diag_hint(dg, g,
+                     "remove it, or take ranks that have a divisor in common with the %lld "
+                     "experts; these %lld have none",
+                     LL(experts), LL(ranks));
+    else
+        gw_diag_hint(dg, g, "remove it");
+    gw_str_release(&values);
+    gw_str_release(&of);
+}
+
+static void check_expert_ranks(const gw_runfile *rf, const gw_model *m, gw_diags *dg) {
     const gw_rf_layout *l = &rf->layout;
-    int64_t ranks = ranks_for_experts(l);
-    bool known = rf->ranks > 0 || !rf->dp_auto;
-    if (!known || is_bad(rf, "layout.ep") || is_bad(rf, "layout.dp") ||
-        is_bad(rf, "layout.dp_replicate") || ranks % l->ep == 0)
-        return;
-    gw_diag *g =
-        gw_runfile_error(rf, dg, "layout.ep", "config-layout",
-                         "layout.ep %lld does not divide the %lld ranks of dp / "
-                         "dp_replicate x cp%s",
-                         LL(l->ep), LL(ranks), l->tp > 1 && l->sequence_parallel ? " x tp" : "");
+    int64_t ranks = ranks_for_experts(rf), experts = experts_of(m);
+    bool with_tp = l->tp > 1 && l->sequence_parallel;
+    if (ranks == 0 || experts == 0 || is_bad(rf, "layout.ep") || ranks % l->ep == 0) return;
+    gw_diag *g = gw_runfile_error(
+        rf, dg, "layout.ep", "config-layout",
+        "layout.ep %lld does not divide the %lld rank%s of dp / dp_replicate x cp%s", LL(l->ep),
+        LL(ranks), ranks == 1 ? "" : "s", with_tp ? " x tp" : "");
     gw_diag_detail(dg, g, "experts are cut over ranks that have different tokens");
-    if (ranks == 1)
+    if (l->tp > 1 && !with_tp && ranks * l->tp % l->ep == 0)
+        gw_diag_hint(dg, g,
+                     "write layout.sequence_parallel: true, so that ranks of tp have different "
+                     "tokens too, or remove layout.ep");
+    else if (ranks == 1)
         gw_diag_hint(dg, g, "remove it, or give layout.dp or layout.cp ranks");
     else
-        gw_diag_hint(dg, g, "write a divisor of %lld, such as layout.ep: %lld", LL(ranks),
-                     LL(ranks));
+        hint_divisors(l->ep, ranks, experts, dg, g);
 }
 
 static void check_images(const gw_runfile *rf, gw_diags *dg) {
-    static const char *const keys[] = {"layout.pp", "layout.tp", "layout.cp"};
-    const int64_t degrees[] = {rf->layout.pp, rf->layout.tp, rf->layout.cp};
+    static const char *const keys[] = {"layout.pp", "layout.tp", "layout.cp", "layout.ep"};
+    const int64_t degrees[] = {rf->layout.pp, rf->layout.tp, rf->layout.cp, rf->layout.ep};
     for (size_t i = 0; i < GW_COUNT(keys); i++) {
         if (degrees[i] == 1 || is_bad(rf, keys[i])) continue;
         gw_diag *g = gw_runfile_error(rf, dg, keys[i], "config-layout",
                                       "%s is %lld, and the model is a net for images: it has no "
-                                      "layers, heads or sequences to cut",
+                                      "layers, heads, sequences or experts to cut",
                                       keys[i], LL(degrees[i]));
         gw_diag_hint(dg, g, "write %s: 1, and let layout.dp have the ranks", keys[i]);
     }
@@ -248,27 +320,40 @@ static void check_heads(const gw_runfile *rf, const gw_model *m, gw_diags *dg) {
         rf, dg, l->cp_mode == GW_RF_CP_HYBRID ? "layout.cp_ulysses" : "layout.cp_mode",
         "config-layout", "%lld heads cannot be exchanged evenly over %lld ranks%s", LL(m->heads),
         LL(u), l->tp > 1 ? ", each with its part of tp" : "");
-    if (fits > 1 && fits < l->cp)
+    if (fits > 1 && l->cp_mode == GW_RF_CP_HYBRID)
+        gw_diag_hint(dg, g, "write layout.cp_ulysses: %lld, or layout.cp_mode: ring", LL(fits));
+    else if (fits > 1 && fits < l->cp)
         gw_diag_hint(dg, g, "write layout.cp_mode: hybrid with layout.cp_ulysses: %lld, or ring",
                      LL(fits));
     else
         gw_diag_hint(dg, g, "write layout.cp_mode: ring, or allgather");
 }
 
-static void check_experts(const gw_runfile *rf, const gw_model *m, gw_diags *dg) {
-    int64_t ep = rf->layout.ep, n = m->moe.experts;
-    if (ep == 1) return;
-    if (n > 0 && n % ep == 0) return;
-    gw_diag *g = n == 0
-                     ? gw_runfile_error(rf, dg, "layout.ep", "config-layout",
-                                        "layout.ep is %lld, and the model has no experts", LL(ep))
-                     : gw_runfile_error(rf, dg, "layout.ep", "config-layout",
-                                        "layout.ep %lld does not divide the model's %lld experts",
-                                        LL(ep), LL(n));
-    if (n == 0)
-        gw_diag_hint(dg, g, "remove it");
+/* A model without experts, or with none in any of its layers. */
+static void refuse_experts(const gw_runfile *rf, const gw_model *m, gw_diags *dg) {
+    bool dense = m->moe.experts > 0;
+    gw_diag *g =
+        gw_runfile_error(rf, dg, "layout.ep", "config-layout",
+                         "layout.ep is %lld, and the model has no experts", LL(rf->layout.ep));
+    if (dense)
+        gw_diag_detail(dg, g, "model.moe.dense_layers is %lld, of %lld layer%s",
+                       LL(m->moe.dense_layers), LL(m->layers), m->layers == 1 ? "" : "s");
+    if (dense && m->layers > 1 && rf->model.source != GW_RF_PATH)
+        gw_diag_hint(dg, g, "remove it, or write model.moe.dense_layers: %lld, or less",
+                     LL(m->layers - 1));
     else
-        gw_diag_hint(dg, g, "write a divisor of both the experts and the ranks");
+        gw_diag_hint(dg, g, "remove it: its ranks are those of dp, cp and tp, which stay");
+}
+
+static void check_experts(const gw_runfile *rf, const gw_model *m, gw_diags *dg) {
+    int64_t ep = rf->layout.ep, n = experts_of(m);
+    if (ep == 1 || is_bad(rf, "layout.ep")) return;
+    if (n == 0) refuse_experts(rf, m, dg);
+    if (n == 0 || n % ep == 0) return;
+    gw_diag *g =
+        gw_runfile_error(rf, dg, "layout.ep", "config-layout",
+                         "layout.ep %lld does not divide the model's %lld experts", LL(ep), LL(n));
+    hint_divisors(ep, ranks_for_experts(rf), n, dg, g);
 }
 
 /* gpt2 has a row for each position, and what a longer sequence is padded to must have one too. */
@@ -371,11 +456,12 @@ void gw_rf_check_layout(gw_runfile *rf, gw_diags *dg) {
     gw_rf_check_pipeline(rf, dg);
     if (is_plain(rf)) return;
     bool images = gw_runfile_has_images(rf);
+    bool known = !images && rf->model.source != GW_RF_PATH && !sizes_are_bad(rf);
+    gw_model *m = known ? gw_mem_zalloc(sizeof *m) : NULL;
+    known = known && gw_setup_model(rf, m);
     if (images) check_images(rf, dg);
     check_hybrid(rf, dg);
-    check_expert_ranks(rf, dg);
-    if (images || rf->model.source == GW_RF_PATH || sizes_are_bad(rf)) return;
-    gw_model *m = gw_mem_zalloc(sizeof *m);
-    if (gw_setup_model(rf, m)) (void)!gw_runfile_check_placement(rf, m, dg);
+    if (!images) check_expert_ranks(rf, known ? m : NULL, dg);
+    if (known) (void)!gw_runfile_check_placement(rf, m, dg);
     gw_mem_free(m);
 }

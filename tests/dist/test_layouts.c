@@ -53,6 +53,55 @@ TEST_WITHIN(every_layout_agrees_with_one_rank, 240) {
         run_layout(&layouts[i], families[i % GW_COUNT(families)], false);
 }
 
+/* Parameters cut otherwise than by default, by name: each cut but those that are refused is only
+ * another place for the same numbers. */
+typedef struct exception {
+    const char *family;
+    int ranks;
+    const char *shard;
+    const char *sets[3];
+} exception;
+
+static const exception exceptions[] = {
+    /* Tied: the head makes the table's gradient whole, the lookup's is added to it. */
+    {"gpt2", 2, "{embed.weight: d}", {0}},
+    {"llama", 4, "{embed.weight: d}", {0}},
+    {"llama", 2, "{embed.weight: d}", {"layout.sequence_parallel=false"}},
+    {"gpt2", 4, "{embed.weight: d}", {"layout.zero=2", "train.accumulate=2"}},
+    {"llama", 4, "{embed.weight: d}", {"layout.cp=2", "layout.zero=3"}},
+    {"gpt2", 4, "{embed.weight: d}", {"layout.pp=2", "train.accumulate=2"}},
+    /* The part of a gradient that stages of several ranks make is cut on each of them. */
+    {"llama", 8, "{embed.weight: d}", {"layout.pp=2"}},
+    {"gpt2", 8, "{embed.weight: d}", {"layout.pp=2", "layout.zero=2", "train.accumulate=2"}},
+    {"llama", 2, "{embed.weight: none}", {0}},
+    {"mixtral", 2, "{embed.weight: d, head.weight: d}", {0}},
+    /* With a bias: what comes in is cut over heads where the weight is cut along d. */
+    {"gpt2", 2, "{'*.o.weight': d, '*.down.weight': d}", {0}},
+    {"gpt2", 2, "{'*weight': d}", {"layout.sequence_parallel=false"}},
+    {"gpt2", 4, "{'*.o.*': d, '*.down.*': d}", {"layout.zero=3", "train.accumulate=2"}},
+    /* Of three weights of an expert one whole: the op has all three cut, and the gradient comes
+     * out so. */
+    {"mixtral", 2, "{'*.gate.weight': none}", {0}},
+    {"mixtral", 4, "{'*.up.weight': none, '*.down.weight': d}", {"layout.zero=2"}},
+    {"deepseek", 2, "{'*.gate.weight': none}", {"train.accumulate=2"}},
+    {"mixtral", 4, "{'*.gate.weight': none}", {"layout.ep=2", "layout.zero=2"}},
+    {"qwen3_moe", 4, "{'*.moe.*weight': d}", {"layout.ep=2", "layout.sequence_parallel=false"}},
+};
+
+TEST_WITHIN(every_exception_by_name_agrees, 240) {
+    for (size_t i = 0; i < GW_COUNT(exceptions); i++) {
+        const exception *e = &exceptions[i];
+        test_note("%s %s", e->family, e->shard);
+        rig r = rig_make(e->family, e->ranks);
+        bool wide = e->ranks == 4 && !e->sets[0];
+        rig_set(&r, "layout.tp=%d", wide ? 4 : 2);
+        rig_set(&r, "layout.shard=%s", e->shard);
+        for (int k = 0; k < 3 && e->sets[k]; k++) rig_set(&r, "%s", e->sets[k]);
+        rig_passes(&r);
+        rig_release(&r);
+    }
+}
+
 TEST_WITHIN(in_sixteen_bits_too, 240) {
     for (size_t i = 0; i < GW_COUNT(layouts); i += 3)
         run_layout(&layouts[i], families[(i + 2) % GW_COUNT(families)], true);
@@ -311,7 +360,7 @@ static int problems_of(const combination *c, const char *say[8]) {
     if (c->cp % exchanging(c) != 0) say[n++] = "does not divide layout.cp";
     if (exchanging(c) > 1 && 3 % (exchanging(c) * c->tp) != 0)
         say[n++] = "3 heads cannot be exchanged evenly";
-    if (different(c) % c->ep != 0) say[n++] = "ranks of dp / dp_replicate x cp";
+    if (experts && different(c) % c->ep != 0) say[n++] = "dp / dp_replicate x cp";
     if (c->ep > 1 && !experts) say[n++] = "has no experts";
     if (experts && 6 % c->ep != 0) say[n++] = "does not divide the model's 6 experts";
     if (c->family == 0 && (7 + parts - 1) / parts * parts > 14) say[n++] = "is padded by";
@@ -372,3 +421,65 @@ static void check_refusals(int step) {
 /* All of a layout's problems in one message, each with a fix; and nothing else is refused. */
 TEST_WITHIN(what_cannot_be_is_refused_with_every_reason_and_a_fix, 240) { check_refusals(31); }
 TEST_LONG(all_that_cannot_be_is_refused_with_every_reason_and_a_fix) { check_refusals(1); }
+
+/* ---- and what is written instead ---- */
+
+/* A degree that does not divide what it must. */
+typedef struct advice {
+    const char *family;
+    int dp; /* 0: not known */
+    const char *sets[4];
+    int problems;
+    const char *hint; /* part of each of them */
+} advice;
+
+/* The rig's models have six experts, deepseek's in the second of two layers. Divisors of six: 1, 2,
+ * 3, 6. */
+static const advice advices[] = {
+    {"mixtral", 6, {"layout.ep=4"}, 2, "layout.ep: 3 or 6, divisors of the 6 ranks and of the 6"},
+    {"mixtral", 4, {"layout.ep=4"}, 1, "layout.ep: 2, a divisor of the 4 ranks and of the 6"},
+    {"mixtral", 4, {"layout.ep=3"}, 1, "layout.ep: 2, a divisor of the 4 ranks and of the 6"},
+    {"mixtral", 5, {"layout.ep=5"}, 1, "a divisor in common with the 6 experts; these 5 have none"},
+    {"mixtral",
+     8,
+     {"layout.ep=6", "layout.zero=1", "layout.dp_replicate=2"},
+     1,
+     "layout.ep: 2, a divisor of the 4 ranks"},
+    {"mixtral", 0, {"layout.ep=12"}, 1, "layout.ep: 6, a divisor of the 6 experts"},
+    {"qwen3_moe",
+     1,
+     {"layout.tp=2", "layout.sequence_parallel=false", "layout.ep=2"},
+     1,
+     "layout.sequence_parallel: true"},
+    {"mixtral", 1, {"layout.ep=2"}, 1, "give layout.dp or layout.cp ranks"},
+    {"deepseek", 4, {"layout.ep=4", "model.moe.dense_layers=2"}, 1, "model.moe.dense_layers: 1"},
+    {"llama", 2, {"layout.ep=3"}, 1, "remove it"},
+    {"llama",
+     6,
+     {"layout.cp=6", "layout.cp_mode=hybrid", "layout.cp_ulysses=4"},
+     2,
+     "layout.cp_ulysses: 3"}, /* of three heads */
+    {"llama", 6, {"layout.zero=1", "layout.dp_replicate=4"}, 1, "layout.dp_replicate: 3 or 6"},
+    {"resnet18", 2, {"layout.ep=2"}, 1, "layout.ep: 1, and let layout.dp have the ranks"},
+};
+
+TEST(a_wrong_degree_is_answered_with_values_that_are_right) {
+    for (size_t i = 0; i < GW_COUNT(advices); i++) {
+        const advice *a = &advices[i];
+        rig r = rig_make(a->family, 1);
+        for (int k = 0; k < 4 && a->sets[k]; k++) rig_set(&r, "%s", a->sets[k]);
+        if (a->dp) rig_set(&r, "layout.dp=%d", a->dp);
+        gw_runfile rf;
+        gw_diags dg;
+        gw_diags_init(&dg);
+        gw_status st = rig_parse(&r, &rf, &dg);
+        bool right = st == GW_ERR_CONFIG && dg.nerrors == a->problems;
+        for (const gw_diag *d = dg.first; d; d = d->next)
+            right = right && d->hint && strstr(d->hint, a->hint);
+        if (!right) gw_diags_print(&dg, stdout, false);
+        CHECK_MSG(right, "%s, %s: the answer is not '%s'", a->family, a->sets[0], a->hint);
+        gw_runfile_release(&rf);
+        gw_diags_release(&dg);
+        rig_release(&r);
+    }
+}
