@@ -23,7 +23,7 @@
 
 #include "base/arena.h"       /* gw_arena_printf */
 #include "base/io.h"          /* gw_file_write_atomic */
-#include "base/rng.h"         /* gw_rng_u64 */
+#include "base/rng.h"         /* gw_rng_uniform */
 #include "base/str.h"         /* gw_str */
 #include "data/bpe_train.h"   /* gw_bpe_train_text */
 #include "data/build/build.h" /* gw_data_build */
@@ -43,10 +43,9 @@ static double cpu_seconds(void) {
 typedef struct prose {
     gw_rng_key key;
     uint64_t at;
-    double total; /* of 1/rank over the lexicon */
 } prose;
 
-static double uniform(prose *p) { return (double)(gw_rng_u64(p->key, p->at++) >> 11) * 0x1p-53; }
+static double uniform(prose *p) { return (double)gw_rng_uniform(p->key, p->at++); }
 
 /* The word of a rank: the commonest are English ones, the others are syllables. */
 static void add_word(gw_str *out, int rank) {
@@ -77,7 +76,6 @@ static void add_paragraph(prose *p, gw_str *out) {
         add_word(out, draw(p));
         if (first) out->data[begin] = (char)(out->data[begin] - 'a' + 'A');
         gw_str_add(out, --left == 0 || i + 1 == WORDS ? ". " : uniform(p) < 0.06 ? ", " : " ");
-        if (i + 1 == WORDS) left = 0;
     }
 }
 

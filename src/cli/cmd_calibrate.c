@@ -390,11 +390,10 @@ static gw_status run(gw_cli *cli) {
 
 const gw_command gw_cmd_calibrate = {
     .name = "calibrate",
-    .summary = "measure this machine: its collectives and ops, for plans",
+    .summary = "measure this machine: collectives, ops, data, for plans",
     .usage = {"[--ranks N,N] [--out FILE]"},
-    .description =
-        "Times collectives and ops here, in under two minutes, for choices of algorithms\n"
-        "(layout.calibration) and planned step times (`plan --hardware this`).",
+    .description = "Times collectives, ops and the making of data here, in under two minutes, for\n"
+                   "choices of algorithms (layout.calibration) and plans (`plan --hardware this`).",
     .options = options,
     .noptions = GW_COUNT(options),
     .min_args = 0,

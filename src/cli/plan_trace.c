@@ -32,14 +32,6 @@ static int lane_of(lanes *l, int track, double start, double end) {
     return at;
 }
 
-static int lane_of_event(lanes *l, const gw_sim_event *e) {
-    return lane_of(l, e->op == GW_NONE ? HOST_TRACK : e->stream, e->start, e->end);
-}
-
-static int lane_of_box(lanes *l, const gw_timeline_box *b) {
-    return lane_of(l, ACTION_TRACK, b->start, b->end);
-}
-
 static int tid_of(int track, int lane) { return track + lane * TRACKS; }
 
 static gw_status name_lanes(gw_trace *t, int rank, int track, int n, gw_diags *dg) {
@@ -54,27 +46,23 @@ static gw_status name_lanes(gw_trace *t, int rank, int track, int n, gw_diags *d
     return GW_OK;
 }
 
-static gw_status name_tracks(const gw_simplan *p, gw_trace *t, gw_diags *dg) {
+static gw_status name_tracks(const gw_simplan *p, const lanes *all, gw_trace *t, gw_diags *dg) {
     for (int r = 0; r < p->n; r++) {
         char name[48];
-        lanes l = {.used = {[GW_STREAM_COMPUTE] = 1, [HOST_TRACK] = 1, [ACTION_TRACK] = 1}};
         snprintf(name, sizeof name, p->n > 1 ? "pipeline rank %d" : "rank %d", r);
         GW_TRY(gw_trace_process(t, r, name, dg));
-        for (int64_t i = 0; i < p->sim.ntrace; i++)
-            if (p->sim.trace[i].rank == r) (void)lane_of_event(&l, &p->sim.trace[i]);
-        for (int64_t i = 0; i < p->timeline.n; i++)
-            if (p->timeline.boxes[i].rank == r) (void)lane_of_box(&l, &p->timeline.boxes[i]);
-        for (int k = 0; k < TRACKS; k++) GW_TRY(name_lanes(t, r, k, l.used[k], dg));
+        for (int k = 0; k < TRACKS; k++) GW_TRY(name_lanes(t, r, k, all[r].used[k], dg));
     }
     return GW_OK;
 }
 
 static gw_status add_event(const gw_simplan *p, gw_trace *t, lanes *l, const gw_sim_event *e,
                            gw_diags *dg) {
+    int track = e->op == GW_NONE ? HOST_TRACK : e->stream;
     gw_trace_event event = {.name = "wait for data and peers",
                             .cat = "host",
                             .pid = e->rank,
-                            .tid = HOST_TRACK,
+                            .tid = tid_of(track, lane_of(l, track, e->start, e->end)),
                             .ts_us = e->start * 1e6,
                             .dur_us = (e->end - e->start) * 1e6,
                             .bytes = -1,
@@ -86,7 +74,6 @@ static gw_status add_event(const gw_simplan *p, gw_trace *t, lanes *l, const gw_
     gw_op_def(g, o)->cost(g, o, &c);
     event.name = gw_op_def(g, o)->name;
     event.cat = e->stream == GW_STREAM_COMPUTE ? gw_phase_name((gw_phase)o->phase) : "collective";
-    event.tid = tid_of(e->stream, lane_of_event(l, e));
     event.bytes = (int64_t)(c.bytes_read + c.bytes_written);
     if (e->stream == GW_STREAM_COMPUTE) event.flops = (int64_t)c.flops;
     event.note = gw_graph_str(g, o->scope);
@@ -103,11 +90,12 @@ static const char *action_kind(gw_action a) {
 static gw_status add_actions(const gw_simplan *p, gw_trace *t, lanes *all, gw_diags *dg) {
     for (int64_t i = 0; i < p->timeline.n; i++) {
         const gw_timeline_box *b = &p->timeline.boxes[i];
+        int lane = lane_of(&all[b->rank], ACTION_TRACK, b->start, b->end);
         char name[GW_ACTION_TEXT];
         gw_trace_event e = {.name = gw_action_print(b->action, name),
                             .cat = action_kind(b->action),
                             .pid = b->rank,
-                            .tid = tid_of(ACTION_TRACK, lane_of_box(&all[b->rank], b)),
+                            .tid = tid_of(ACTION_TRACK, lane),
                             .ts_us = b->start * 1e6,
                             .dur_us = (b->end - b->start) * 1e6,
                             .bytes = -1,
@@ -119,12 +107,15 @@ static gw_status add_actions(const gw_simplan *p, gw_trace *t, lanes *all, gw_di
 
 gw_status gw_cli_trace(const gw_simplan *p, const char *path, FILE *standard, gw_diags *dg) {
     gw_trace *t = NULL;
+    gw_status st = GW_OK;
     GW_TRY(gw_trace_open_output(path, standard, &t, dg));
-    gw_status st = name_tracks(p, t, dg);
     lanes *all = gw_mem_zalloc(sizeof *all * (size_t)GW_MAX(p->n, 1));
+    for (int r = 0; r < p->n; r++) /* these are there without a slice too */
+        all[r].used[GW_STREAM_COMPUTE] = all[r].used[HOST_TRACK] = all[r].used[ACTION_TRACK] = 1;
     for (int64_t i = 0; st == GW_OK && i < p->sim.ntrace; i++)
         st = add_event(p, t, &all[p->sim.trace[i].rank], &p->sim.trace[i], dg);
     if (st == GW_OK) st = add_actions(p, t, all, dg);
+    if (st == GW_OK) st = name_tracks(p, all, t, dg);
     gw_mem_free(all);
     if (st == GW_OK) return gw_trace_close(t, dg);
     gw_trace_abandon(t);

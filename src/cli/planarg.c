@@ -190,7 +190,7 @@ static gw_status read_ranks(gw_planned *p, const gw_setup *s, gw_compile_report 
     gw_report_shared whole;
     GW_TRY(gw_report_shared_init(&whole, s, dg));
     gw_status st = GW_OK;
-    for (int r = 0; st == GW_OK && r < (s->schedule ? s->schedule->ranks : 1); r++) {
+    for (int r = 0; r < (s->schedule ? s->schedule->ranks : 1); r++) {
         one.stage_rank = r;
         st = gw_report_rank_ledger(&one, &whole, data_bytes(s), r ? &p->ranks[0] : NULL,
                                    &p->ranks[r], &p->programs[r], report, dg);

@@ -51,6 +51,10 @@ static gw_status number_of(const reader *r, const json_t *o, const char *key, do
                                                       : bad(r, key, "a number, not below 0");
 }
 
+static gw_status rate_of(const reader *r, const json_t *o, const char *key, double *out) {
+    return number_in(json_object_get(o, key), 1, out) ? GW_OK : bad(r, key, "a number, at least 1");
+}
+
 static gw_status count_of(const reader *r, const json_t *o, const char *key, int *out) {
     const json_t *v = json_object_get(o, key);
     json_int_t n = json_integer_value(v);
@@ -125,9 +129,9 @@ static gw_status read_shapes(const reader *r, const json_t *local, gw_timings *o
 static gw_status read_data(const reader *r, const json_t *local, gw_timings *out) {
     const json_t *o = json_object_get(local, "data");
     if (!o) return GW_OK;
-    GW_TRY(number_of(r, o, "tokenize_bytes_per_s", &out->data.tokenize_bytes_per_s));
-    GW_TRY(number_of(r, o, "pipeline_bytes_per_s", &out->data.pipeline_bytes_per_s));
-    GW_TRY(number_of(r, o, "loader_tokens_per_s", &out->data.loader_tokens_per_s));
+    GW_TRY(rate_of(r, o, "tokenize_bytes_per_s", &out->data.tokenize_bytes_per_s));
+    GW_TRY(rate_of(r, o, "pipeline_bytes_per_s", &out->data.pipeline_bytes_per_s));
+    GW_TRY(rate_of(r, o, "loader_tokens_per_s", &out->data.loader_tokens_per_s));
     out->data.source =
         gw_arena_printf(r->a, "measured on %s on %s (%s)", out->host, out->date, out->cpu);
     return GW_OK;

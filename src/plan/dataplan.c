@@ -56,8 +56,15 @@ gw_dataplan gw_dataplan_of(const gw_dataplan_input *in) {
 
 // ---- for people
 
-#define BYTES(x) gw_fmt_bytes((char[32]){0}, (int64_t)(x))
+#define BYTES(x) bytes((char[32]){0}, (x))
 #define SI(x)    gw_fmt_si((char[32]){0}, (x))
+
+static const char *bytes(char buf[32], double x) {
+    char si[24];
+    if (x < 9e18) return gw_fmt_bytes(buf, (int64_t)x);
+    snprintf(buf, 32, "%sB", gw_fmt_si(si, x)); /* more than an int64_t holds */
+    return buf;
+}
 
 static const char *days(char buf[48], double d) {
     if (d >= 1)

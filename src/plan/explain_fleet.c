@@ -117,7 +117,7 @@ static const gw_explain_input tokenizing_inputs[] = {
     {"pipe", "B/s", "of HTML a core, WARC.gz to tokens", GW_DATA_PIPELINE_RATE,
      "bench/data, " GW_DATA_RATES_SOURCE, false, false},
     {"own", "B/s", "of text a core of gradwright's", GW_DATA_TOKENIZE_RATE,
-     "calibrate, " GW_DATA_RATES_SOURCE, false, false},
+     "bench/tokenize, prose, " GW_DATA_RATES_SOURCE, false, false},
 };
 
 static const gw_explain_line tokenizing_lines[] = {

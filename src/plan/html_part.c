@@ -143,10 +143,12 @@ static const char *dollars(double x, char *buf) {
     return buf;
 }
 
+static const double most_whole = 9e18; /* that an int64_t holds */
+
 const char *gw_page_format(gw_page_unit u, double x, char *buf) {
     switch (u) {
-    case GW_PAGE_BYTES: return gw_fmt_bytes(buf, (int64_t)x);
-    case GW_PAGE_COUNT: return gw_fmt_count(buf, (int64_t)x);
+    case GW_PAGE_BYTES: return x < most_whole ? gw_fmt_bytes(buf, (int64_t)x) : si(x, "B", buf);
+    case GW_PAGE_COUNT: return x < most_whole ? gw_fmt_count(buf, (int64_t)x) : si(x, "", buf);
     case GW_PAGE_PARAMS: return params(x, buf);
     case GW_PAGE_SECONDS: return gw_fmt_seconds(buf, x);
     case GW_PAGE_FRACTION: snprintf(buf, 48, "%.1f %%", 100 * x); return buf;

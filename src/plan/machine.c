@@ -124,8 +124,9 @@ static gw_status set(gw_machine_spec *m, const char *word, size_t n, unsigned *s
         m->tiers[0].ranks = (int64_t)x;
         return GW_OK;
     case POWER:
-        return set_power(m, x) ? GW_OK
-                               : wrong(dg, word, n, "is of a machine that states its own power");
+        return set_power(m, x)
+                   ? GW_OK
+                   : wrong(dg, word, n, "needs a machine whose file says what it may draw");
     case KEYS: break;
     }
     return GW_OK;

@@ -24,8 +24,9 @@
 #include "base/clock.h" /* gw_clock_ns */
 #include "base/hash.h"  /* gw_hash64 */
 
-/* Parts of the time: reading blocks, and the search before neighbours are looked at. */
-static const double probing_part = 0.25, search_part = 0.6;
+/* Parts of the time: reading blocks, the same where by then most of them are read, and the search
+ * before neighbours are looked at. What is left unread has no bound but the chips' peak. */
+static const double probing_part = 0.25, probing_most = 0.4, search_part = 0.6;
 /* Beyond this part of the memory a guess is expected not to fit. */
 static const double hopeful = 1.03;
 
@@ -127,6 +128,7 @@ static void read_blocks(run *r) {
     gw_search *s = r->s;
     probe *probes;
     int64_t n = list_probes(s, &probes), deadline = at_part(r, probing_part), sent = 0;
+    int64_t later = at_part(r, probing_most);
     for (int64_t i = 0; i < n; i++) {
         gw_search_block none = {.refused = true};
         gw_vec_push(&s->blocks, none);
@@ -142,6 +144,7 @@ static void read_blocks(run *r) {
         (void)gw_imap_find(&s->block_index, gw_search_block_key(&probes[a.id].layout), &at);
         s->blocks.items[at] = a.block;
         s->counts.probes++;
+        if (s->counts.probes > n / 2) deadline = later;
         if (gw_clock_ns() >= deadline && gw_search_pool_busy(r->pool) == 0) break;
     }
     gw_vec_free_(probes);
@@ -416,10 +419,30 @@ static bool ask_neighbours(run *r) {
     return r->s->best != best;
 }
 
+/* One that time did not suffice for: what is certain of it, and what is expected. */
+static void leave(run *r, int64_t at, double bound, double best) {
+    gw_search *s = r->s;
+    s->counts.unseen++;
+    s->floor_score = fmin(s->floor_score, bound);
+    if (!r->read[at]) {
+        s->counts.unread++;
+        return;
+    }
+    s->floor_read = fmin(s->floor_read, bound);
+    if (!s->in.machine && s->in.objective != GW_SEARCH_MEMORY) return; /* no guess of effort */
+    place p = place_of(r, at);
+    if (p.class > 1 || !(p.guess < best)) return;
+    s->counts.promising++;
+    if (s->promising >= 0 && p.guess >= s->expected) return;
+    s->promising = at;
+    s->expected = p.guess;
+}
+
 static void conclude(run *r) {
     gw_search *s = r->s;
     double best = best_score(s);
-    s->floor_score = (double)INFINITY;
+    s->floor_score = s->floor_read = (double)INFINITY;
+    s->promising = -1;
     for (int64_t i = 0; i < s->candidates.count; i++) {
         const gw_search_candidate *c = &s->candidates.items[i];
         if (c->outcome >= 0) continue;
@@ -432,8 +455,7 @@ static void conclude(run *r) {
             s->counts.by_time++;
             continue;
         }
-        s->counts.unseen++;
-        s->floor_score = fmin(s->floor_score, b);
+        leave(r, i, b, best);
     }
     s->exact = s->counts.unseen == 0 && s->counts.broke == 0;
     s->counts.seconds = seconds_since(r->begin);

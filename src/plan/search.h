@@ -145,6 +145,8 @@ typedef struct gw_search_candidate {
 
 typedef struct gw_search_counts {
     int64_t enumerated, by_memory, by_time, refused, broke, evaluated, unseen;
+    int64_t unread;    /* of the unseen, those whose block was not read */
+    int64_t promising; /* of the unseen, those that are expected to fit and to beat the best */
     int64_t probes;
     double seconds, probing_s;
     int64_t first_at, best_at; /* evaluations until one fitted, until the best */
@@ -176,6 +178,9 @@ typedef struct gw_search {
     gw_search_counts counts;
     int64_t best;       /* of the candidates; -1: none fits */
     double floor_score; /* nothing that was not seen can be below; INFINITY: all were seen */
+    double floor_read;  /* the same of the unseen whose block was read */
+    int64_t promising;  /* of the promising the one that is expected to be best; -1: none is */
+    double expected;    /* what is expected of that one */
     bool exact;         /* the best of the whole space */
 } gw_search;
 

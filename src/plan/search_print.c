@@ -54,6 +54,37 @@ static void print_ranges(const gw_search *s, FILE *out) {
     fputc('\n', out);
 }
 
+/* What was left where time was up: what is certain of it, and what is expected. */
+static void print_unseen(const gw_search *s, double best, FILE *out) {
+    const gw_search_counts *c = &s->counts;
+    char text[48];
+    if (s->best >= 0) {
+        score_text(s, s->floor_score, text);
+        fprintf(out, "  nothing unseen can be below %s, %.0f %% less than the best", text,
+                (1 - s->floor_score / best) * 100);
+        score_text(s, s->floor_read, text);
+        if (c->unread && isfinite(s->floor_read) && s->floor_read > s->floor_score)
+            fprintf(out, "; of the %s whose block was read nothing below %s, %.0f %% less",
+                    COUNT(c->unseen - c->unread), text, (1 - s->floor_read / best) * 100);
+        fputc('\n', out);
+    }
+    if (c->promising == 0) {
+        if (c->unread < c->unseen && (s->in.machine || s->in.objective == GW_SEARCH_MEMORY))
+            fprintf(out, "  by their guesses %s\n",
+                    s->best < 0 ? "none of them fits" : "none of them fits and is better");
+    } else {
+        gw_str d = {0};
+        gw_search_describe(&s->candidates.items[s->promising].layout, &d);
+        score_text(s, s->expected, text);
+        fprintf(out, "  by their guesses %s of them %s, the first at about %s: %s\n",
+                COUNT(c->promising), s->best < 0 ? "may fit" : "may fit and be better", text,
+                gw_str_c(&d));
+        gw_str_release(&d);
+    }
+    fprintf(out,
+            "  a larger --budget looks at more of them, a lever that --set holds leaves fewer\n");
+}
+
 static void print_counts(const gw_search *s, FILE *out) {
     const gw_search_counts *c = &s->counts;
     gw_table *t = gw_table_new("lrl");
@@ -64,22 +95,22 @@ static void print_counts(const gw_search *s, FILE *out) {
     gw_table_row(t, "refused", COUNT(c->refused), "by a rule of the run file or the compiler");
     if (c->broke) gw_table_row(t, "broke", COUNT(c->broke), "the compiler stopped over them");
     gw_table_row(t, "evaluated", COUNT(c->evaluated), "compiled and simulated as plan does");
-    gw_table_row(t, "unseen", COUNT(c->unseen), "time was up");
+    char why[96] = "time was up";
+    if (c->unread)
+        snprintf(why, sizeof why, "time was up; of %s not even the block was read",
+                 COUNT(c->unread));
+    gw_table_row(t, "unseen", COUNT(c->unseen), why);
     gw_table_print(t, out, "  ");
     gw_table_free(t);
     fprintf(out, "  %s, of these %s for %s blocks; %.3g evaluations a second\n",
             SECONDS(c->seconds), SECONDS(c->probing_s), COUNT(c->probes),
             (double)c->evaluated / fmax(c->seconds - c->probing_s, 1e-9));
+    double best = s->best < 0 ? 0
+                              : gw_search_score(&s->in, &s->candidates.items[s->best].layout,
+                                                outcome_of(s, s->best));
+    if (c->unseen) print_unseen(s, best, out);
     if (s->best < 0) return;
-    char floor_text[48];
-    score_text(s, s->floor_score, floor_text);
-    double best =
-        gw_search_score(&s->in, &s->candidates.items[s->best].layout, outcome_of(s, s->best));
-    if (s->exact)
-        fprintf(out, "  the best of them all: what was not evaluated cannot be better\n");
-    else if (c->unseen)
-        fprintf(out, "  nothing unseen can be below %s, %.0f %% less than the best\n", floor_text,
-                (1 - s->floor_score / best) * 100);
+    if (s->exact) fprintf(out, "  the best of them all: what was not evaluated cannot be better\n");
     fprintf(out,
             "  the first that fits was evaluation %lld, %.1f %% above the best, which was %lld\n",
             (long long)c->first_at, (c->first_score / best - 1) * 100, (long long)c->best_at);
@@ -331,6 +362,8 @@ static json_t *counts_json(const gw_search *s) {
         "pruned_by_memory", (json_int_t)c->by_memory, "pruned_by_time", (json_int_t)c->by_time,
         "refused", (json_int_t)c->refused, "broke", (json_int_t)c->broke, "evaluated",
         (json_int_t)c->evaluated, "unseen", (json_int_t)c->unseen, "blocks", (json_int_t)c->probes);
+    json_object_set_new(j, "unread", json_integer((json_int_t)c->unread));
+    json_object_set_new(j, "promising", json_integer((json_int_t)c->promising));
     json_object_set_new(j, "seconds", json_real(c->seconds));
     json_object_set_new(j, "first_that_fits", json_integer((json_int_t)c->first_at));
     json_object_set_new(j, "best_found_at", json_integer((json_int_t)c->best_at));
@@ -344,6 +377,11 @@ json_t *gw_search_json(const gw_search *s) {
         (json_int_t)s->in.facts.memory_bytes, "exact", s->exact, "counts", counts_json(s));
     json_object_set_new(j, "floor",
                         isfinite(s->floor_score) ? json_real(s->floor_score) : json_null());
+    json_object_set_new(j, "floor_read",
+                        isfinite(s->floor_read) ? json_real(s->floor_read) : json_null());
+    json_t *first = s->promising < 0 ? json_null() : candidate_json(s, s->promising);
+    if (s->promising >= 0) json_object_set_new(first, "expected", json_real(s->expected));
+    json_object_set_new(j, "promising", first);
     json_object_set_new(j, "best", s->best < 0 ? json_null() : candidate_json(s, s->best));
     int64_t at[FRONTIER * 4];
     int n = gw_search_frontier(s, FRONTIER * 4, at);

@@ -231,8 +231,10 @@ TEST(extents_say_what_loops_see) {
         gw_timing_shape s;
         if (!gw_op_is(&p.step, &p.step.ops.items[i], "muon")) continue;
         gw_timing_shape_of(&p.step, &p.step.ops.items[i], 0, &s);
-        wide += s.x[0]<s.x[1], tall += s.x[0]> s.x[1];
-        square += s.x[0] <= 64 && s.x[1] <= 64;
+        double rows = s.x[0], columns = s.x[1];
+        wide += rows < columns;
+        tall += rows > columns;
+        square += rows <= 64 && columns <= 64;
     }
     CHECK_EQ(wide, 1); /* down */
     CHECK_EQ(tall, 2); /* gate, up */

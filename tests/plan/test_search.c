@@ -271,10 +271,41 @@ TEST(search_says_what_it_left) {
                                       s.counts.evaluated + s.counts.unseen);
     double floor_s = s.floor_score, found = score_of_best(&s);
     CHECK(floor_s <= found);
+    /* All blocks were read: one bound for all. What is promising is expected to be better. */
+    CHECK_EQ(s.counts.unread, 0);
+    CHECK(s.floor_read == floor_s && s.counts.promising <= s.counts.unseen);
+    CHECK((s.counts.promising > 0) == (s.promising >= 0));
+    if (s.promising >= 0) {
+        CHECK(s.expected < found && s.candidates.items[s.promising].outcome < 0);
+        CHECK(s.candidates.items[s.promising].bound_s < found);
+    }
     gw_search_release(&s);
     int64_t points;
     double best = brute_force(&in, &points);
     CHECK(best >= fmin(floor_s, found));
+    gw_arena_release(&x.mem);
+}
+
+/* Without time for a single block nothing is read, nothing expected, and all of it said. */
+TEST(search_without_time_says_so) {
+    arithmetic x = {0};
+    gw_machine_spec m = fake_machine(&x.mem, 1);
+    gw_search_input in = question(&x, &m, 3);
+    x.in = &in;
+    in.budget_s = 1e-9;
+    gw_search s;
+    gw_search_run(&s, &in);
+    CHECK(s.best < 0 && s.promising < 0 && !s.exact && isinf(s.floor_read));
+    CHECK(s.counts.unseen > 0 && s.counts.unread == s.counts.unseen);
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    gw_search_print(&s, f);
+    fclose(f);
+    CHECK(strstr(text, "not even the block was read") && strstr(text, "a larger --budget"));
+    CHECK(!strstr(text, "by their guesses") && !strstr(text, "nothing unseen"));
+    free(text);
+    gw_search_release(&s);
     gw_arena_release(&x.mem);
 }
 
