@@ -354,6 +354,8 @@ def check_langid(program, folder, tmp):
 def main():
     if len(sys.argv) < 2:
         sys.exit(__doc__)
+    if sys.argv[1] in ("-h", "--help"):
+        sys.exit(print(__doc__.strip()))
     program = sys.argv[1]
     count = int(sys.argv[2]) if len(sys.argv) > 2 else 5000
     checks = sys.argv[3:] or ["words", "filters", "pii", "quality", "langid", "speed"]

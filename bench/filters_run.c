@@ -5,8 +5,8 @@
 //   filters_run verdicts DOCS OUT FILTERS.yaml   verdict and text of each document to OUT
 //   filters_run words SPLITTER|LANGUAGE DOCS OUT words of each document to OUT
 //   filters_run pii DOCS OUT                     texts with e-mail and public IP replaced to OUT
-//   filters_run spans DOCS OUT                   what all kinds of PII find: KIND OFFSET BYTES,
-//   lines filters_run langid SPEC DOCS OUT             language and score of each document to OUT
+//   filters_run spans DOCS OUT                   lines of what PII finds: KIND OFFSET BYTES
+//   filters_run langid SPEC DOCS OUT             language and score of each document to OUT
 //   filters_run speed DOCS [MODEL]               MB/s of each part, by CPU time
 //
 // DOCS is a row of documents, each four bytes of length, least significant first, and its UTF-8.

@@ -89,15 +89,7 @@ int main(int argc, char **argv) {
     }
     double mb = strtod(argv[2], NULL);
     make(&s, (int64_t)(mb * 1e6));
-    gw_ckpt_meta meta = {.step = 1,
-                         .batch = 1,
-                         .loss_scale = 1,
-                         .tokenizer = "",
-                         .data = "",
-                         .valid = "",
-                         .model = "m",
-                         .isa = "",
-                         .config = ""};
+    gw_ckpt_meta meta = {.step = 1, .batch = 1, .loss_scale = 1};
     gw_arena mem = {0};
     check(gw_checkpoint_save(argv[1], &meta, s.t, TENSORS, &dg), &dg);
     const char *path = gw_path_join(&mem, argv[1], "checkpoints/step-00000001");

@@ -3,7 +3,8 @@
 //
 // With one run: its ledger has no gap and nothing twice, and, where the data are there to be read,
 // every batch is what the run file's order says it should have been. With two: they consumed the
-// same rows over the samples that both hold, or the first batch in which they part.
+// same rows over the samples that both hold, or the first batch in which they part. A run and one
+// that was stopped earlier agree, and where each of them ends is said.
 #include <inttypes.h>
 #include <jansson.h>
 #include <string.h>
@@ -118,22 +119,50 @@ static gw_status prove_one(gw_cli *cli, const char *run) {
 
 /* ---- two runs ---- */
 
-static void print_same(const gw_cli *cli, const gw_ledger_verdict *v) {
+static const gw_ledger_line *last_of(const gw_ledger_history *h) { return &h->lines[h->n - 1]; }
+
+/* Does the range that was compared hold all that the run consumed? */
+static bool is_all(const gw_ledger_history *h, const gw_ledger_verdict *v) {
+    return h->lines[0].first == v->first && last_of(h)->next == v->next;
+}
+
+static json_t *run_json(const gw_ledger_history *h, const gw_ledger_verdict *v) {
+    return json_pack("{s:I, s:I, s:I, s:b}", "first", (json_int_t)h->lines[0].first, "next",
+                     (json_int_t)last_of(h)->next, "last_step", (json_int_t)last_of(h)->step,
+                     "compared_whole", (int)is_all(h, v));
+}
+
+static void same_json(const gw_cli *cli, const gw_ledger_history *h, const gw_ledger_verdict *v) {
+    char hex[33];
+    bool all = is_all(&h[0], v) && is_all(&h[1], v);
+    json_t *o = json_pack("{s:b, s:b, s:I, s:I, s:[I,I], s:s, s:[o,o]}", "same", 1, "whole",
+                          (int)all, "first", (json_int_t)v->first, "next", (json_int_t)v->next,
+                          "batches", (json_int_t)v->batches[0], (json_int_t)v->batches[1], "digest",
+                          gw_hash128_hex(hex, v->digest[0]), "runs", run_json(&h[0], v),
+                          run_json(&h[1], v));
+    json_dumpf(o, cli->out, JSON_INDENT(2));
+    fputc('\n', cli->out);
+    json_decref(o);
+}
+
+/* Two runs of equal length, or one that goes on where the other ends: which of it, and where. */
+static void print_same(const gw_cli *cli, const gw_ledger_history *h, const gw_ledger_verdict *v) {
     char hex[33], a[32], b[32];
-    gw_hash128_hex(hex, v->digest[0]);
     if (gw_cli_flag(cli, "json")) {
-        json_t *o = json_pack("{s:b, s:I, s:I, s:[I,I], s:s}", "same", 1, "first",
-                              (json_int_t)v->first, "next", (json_int_t)v->next, "batches",
-                              (json_int_t)v->batches[0], (json_int_t)v->batches[1], "digest", hex);
-        json_dumpf(o, cli->out, JSON_INDENT(2));
-        fputc('\n', cli->out);
-        json_decref(o);
+        same_json(cli, h, v);
         return;
     }
+    bool all = is_all(&h[0], v) && is_all(&h[1], v);
     fprintf(cli->out,
-            "the same data: samples %" PRId64 " to %" PRId64 ", in %s and %s batches\ndigest %s\n",
-            v->first, v->next - 1, gw_fmt_count(a, v->batches[0]), gw_fmt_count(b, v->batches[1]),
-            hex);
+            "the same data%s: samples %" PRId64 " to %" PRId64
+            ", in %s and %s batches\ndigest %s\n",
+            all ? "" : " where both can be compared", v->first, v->next - 1,
+            gw_fmt_count(a, v->batches[0]), gw_fmt_count(b, v->batches[1]),
+            gw_hash128_hex(hex, v->digest[0]));
+    for (int i = 0; i < 2 && !all; i++)
+        fprintf(cli->out, "%s: samples %" PRId64 " to %" PRId64 ", ends with step %" PRId64 "%s\n",
+                cli->args[i + 1], h[i].lines[0].first, last_of(&h[i])->next - 1,
+                last_of(&h[i])->step, is_all(&h[i], v) ? "; all of it was compared" : "");
 }
 
 static gw_status report_parting(gw_cli *cli, const gw_ledger_history *h,
@@ -171,7 +200,7 @@ static gw_status prove_two(gw_cli *cli) {
             h[0].lines[0].first, h[0].lines[h[0].n - 1].next, h[1].lines[0].first,
             h[1].lines[h[1].n - 1].next);
     if (!v.same) return report_parting(cli, h, &v);
-    print_same(cli, &v);
+    print_same(cli, h, &v);
     return GW_OK;
 }
 

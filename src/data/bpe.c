@@ -23,6 +23,7 @@
 #include "base/compiler.h" /* GW_MAX */
 #include "base/str.h"      /* gw_str */
 #include "data/bpe_impl.h" /* gw_bpe_work */
+#include "data/scanner.h"  /* gw_scan_has */
 #include "data/unicode.h"  /* gw_utf8_decode */
 
 #define FREE UINT64_MAX
@@ -93,6 +94,10 @@ void gw_bpe_seal(gw_bpe *m) {
         m->bytes[i] = a < 0 || b < 0 ? (gw_bpe_merge){GW_BPE_NO_RANK, -1} : gw_bpe_find(m, a, b);
         m->byte_pairs[i >> 6] |= (uint64_t)(m->bytes[i].rank != GW_BPE_NO_RANK) << (i & 63);
     }
+}
+
+gw_bpe_merge_window *gw_bpe_merge_window_best(void) {
+    return gw_scan_has(GW_SCAN_AVX2) ? gw_bpe_merge_window_avx2 : gw_bpe_merge_window_plain;
 }
 
 void gw_bpe_work_init(gw_bpe_work *w) {

@@ -4,17 +4,10 @@
 // The lowest rank is the minimum of up to eight vectors, then of the lanes of one; its places are
 // the equal lanes, gathered to one bit each.
 #include "data/bpe_impl.h" /* gw_bpe_window */
+#include "data/target.h"   /* GW_TARGET_BEGIN */
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#include <immintrin.h>
-
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,bmi,bmi2,lzcnt,popcnt"))),                \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,bmi,bmi2,lzcnt,popcnt")
-#endif
+#if GW_HAS_TARGETS
+GW_TARGET_BEGIN(GW_TARGET_AVX2)
 
 static inline __m256i eight(const uint32_t *rank, int k) {
     return _mm256_load_si256((const __m256i *)(const void *)(rank + 8 * k));
@@ -64,22 +57,9 @@ static inline uint64_t equal_to(const uint32_t *rank, int eights, uint32_t low) 
 
 int64_t gw_bpe_merge_window_avx2(const gw_bpe *m, gw_bpe_window *w) { return merge_window(m, w); }
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-
-gw_bpe_merge_window *gw_bpe_merge_window_best(void) {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
-                   __builtin_cpu_supports("bmi2")
-               ? gw_bpe_merge_window_avx2
-               : gw_bpe_merge_window_plain;
-}
+GW_TARGET_END
 #else
 int64_t gw_bpe_merge_window_avx2(const gw_bpe *m, gw_bpe_window *w) {
     return gw_bpe_merge_window_plain(m, w);
 }
-
-gw_bpe_merge_window *gw_bpe_merge_window_best(void) { return gw_bpe_merge_window_plain; }
 #endif

@@ -6,17 +6,10 @@
 // bit of the comparisons says which ids to take. Words too long for a line get a key that no line
 // holds. So the only branch is "not found".
 #include "data/bpe_words.h" /* gw_bpe_pieces */
+#include "data/target.h"    /* GW_TARGET_BEGIN */
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#include <immintrin.h>
-
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,bmi,bmi2,lzcnt,popcnt"))),                \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,bmi,bmi2,lzcnt,popcnt")
-#endif
+#if GW_HAS_TARGETS
+GW_TARGET_BEGIN(GW_TARGET_AVX2)
 
 /* By a word's length, or one more than the most: the bytes to keep, and the length. */
 static const struct {
@@ -110,11 +103,7 @@ void gw_bpe_pieces_avx2(const gw_bpe *m, gw_bpe_scratch *s, const uint8_t *base,
     out->count = o - out->items;
 }
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+GW_TARGET_END
 #else
 void gw_bpe_pieces_avx2(const gw_bpe *m, gw_bpe_scratch *s, const uint8_t *base,
                         const uint32_t *bounds, int64_t count, gw_ids *out) {

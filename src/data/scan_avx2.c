@@ -5,18 +5,12 @@
 // bit a byte. Characters past ASCII are looked up one by one; then the bits of bytes that begin no
 // character are squeezed out of every mask (pext), so that the rules see a bit a character.
 #include "data/scan_blocks.h" /* gw_block */
+#include "data/target.h"      /* GW_TARGET_BEGIN */
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#include <immintrin.h>
+#if GW_HAS_TARGETS
 #include <string.h>
 
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,bmi,bmi2,lzcnt,popcnt"))),                \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,bmi,bmi2,lzcnt,popcnt")
-#endif
+GW_TARGET_BEGIN(GW_TARGET_AVX2)
 
 #include "data/scan_bmi2.h" /* widen */
 
@@ -60,11 +54,7 @@ static GW_ALWAYS_INLINE void classify(gw_scan_job *j, gw_block *b, gw_scan kind)
 
 void gw_scan_blocks_avx2(gw_scan_job *j, size_t stop) { run_kind(j, stop); }
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+GW_TARGET_END
 #else
 void gw_scan_blocks_avx2(gw_scan_job *j, size_t stop) { gw_scan_blocks_plain(j, stop); }
 #endif

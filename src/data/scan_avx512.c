@@ -3,18 +3,12 @@
 //
 // As scan_avx2.c, with one comparison for 64 bytes, which gives the mask at once.
 #include "data/scan_blocks.h" /* gw_block */
+#include "data/target.h"      /* GW_TARGET_BEGIN */
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#include <immintrin.h>
+#if GW_HAS_TARGETS
 #include <string.h>
 
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,bmi,bmi2,lzcnt,popcnt"))),    \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,bmi,bmi2,lzcnt,popcnt")
-#endif
+GW_TARGET_BEGIN("avx512f,avx512bw,bmi,bmi2,lzcnt,popcnt")
 
 #include "data/scan_bmi2.h" /* widen */
 
@@ -48,11 +42,7 @@ static GW_ALWAYS_INLINE void classify(gw_scan_job *j, gw_block *b, gw_scan kind)
 
 void gw_scan_blocks_avx512(gw_scan_job *j, size_t stop) { run_kind(j, stop); }
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+GW_TARGET_END
 #else
 void gw_scan_blocks_avx512(gw_scan_job *j, size_t stop) { gw_scan_blocks_plain(j, stop); }
 #endif

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/compiler.h"    /* GW_MIN */
+#include "base/log.h"         /* gw_log_debug */
 #include "data/build/sums.h"  /* GW_SUMS_END */
 #include "data/shards_impl.h" /* this module's contract */
 
@@ -114,22 +115,39 @@ static gw_status far_want(gw_shards *s, int64_t b, gw_diags *dg) {
         &k->ticket, dg);
 }
 
-static gw_status far_take(gw_shards *s, int64_t b, gw_diags *dg) {
+/* The bytes of a block, which has some, checked as far as there are sums. */
+static gw_status far_bring(gw_shards *s, int64_t b, gw_diags *dg) {
     gw_block *k = &s->blocks[b];
     if (!k->ticket) GW_TRY(far_want(s, b, dg));
-    if (k->ticket) {
-        gw_load_cause before = gw_load_clock_enter(s->clock, GW_LOAD_SOURCE);
-        gw_fetch_ticket t = k->ticket;
-        k->ticket = 0;
-        gw_status st = gw_fetch_wait(s->fetch, t, &k->fetched, dg);
-        if (st == GW_OK)
-            st = gw_shard_sums_check_range(s->sums, k->fetched.data, k->base,
-                                           k->base + k->fetched.bytes, dg);
-        (void)gw_load_clock_enter(s->clock, before);
-        GW_TRY(st);
-        k->bytes = k->fetched.data;
+    gw_fetch_ticket t = k->ticket;
+    k->ticket = 0;
+    GW_TRY(gw_fetch_wait(s->fetch, t, &k->fetched, dg));
+    k->bytes = k->fetched.data;
+    return gw_shard_sums_check_range(s->sums, k->bytes, k->base, k->base + k->fetched.bytes, dg);
+}
+
+/* What is damaged is looked at once more, past the cache. */
+static gw_status far_take(gw_shards *s, int64_t b, gw_diags *dg) {
+    int64_t from, to;
+    extent(s, &s->blocks[b], &from, &to);
+    if (from == to) return gw_shards_sum_ends(s, b, dg);
+    gw_diags faults;
+    gw_diags_init(&faults);
+    gw_load_cause before = gw_load_clock_enter(s->clock, GW_LOAD_SOURCE);
+    gw_status st = far_bring(s, b, &faults);
+    if (st == GW_ERR_FORMAT) {
+        gw_log_debug("%s: block %lld is damaged (%s): read again", s->name, (long long)b,
+                     gw_diags_first_error(&faults));
+        gw_shards_drop(s, b);
+        gw_fetch_forget(s->fetch,
+                        &(gw_fetch_item){.key = s->key, .offset = from, .bytes = to - from});
+        gw_diags_clear(&faults);
+        st = far_bring(s, b, &faults);
     }
-    return gw_shards_sum_ends(s, b, dg);
+    (void)gw_load_clock_enter(s->clock, before);
+    gw_diags_take(dg, &faults);
+    gw_diags_release(&faults);
+    return st == GW_OK ? gw_shards_sum_ends(s, b, dg) : st;
 }
 
 static gw_status far_read(gw_shards *s, int64_t b, int64_t at, int64_t n, int32_t *out,

@@ -23,7 +23,8 @@
 struct gw_shard_sums {
     char *path;
     gw_mapping map; /* of the .bin; over the network nothing */
-    int64_t bytes, count, bad;
+    int64_t bytes, count;
+    _Atomic int64_t bad; /* counted by the thread that reads; others ask */
     uint64_t *sums;
     uint8_t *state; /* [count] */
 };
@@ -131,6 +132,7 @@ gw_status gw_shard_sums_check_range(gw_shard_sums *s, const uint8_t *bytes, int6
     for (int64_t k = (from + GW_SUMS_BLOCK - 1) / GW_SUMS_BLOCK; k < s->count; k++) {
         int64_t at = k * GW_SUMS_BLOCK, end = GW_MIN(s->bytes, at + GW_SUMS_BLOCK);
         if (end > to) break;
+        s->bad -= s->state[k] == BAD;
         s->state[k] = UNKNOWN; /* these are other bytes than the last time */
         if (!is_good(s, k, bytes + (at - from))) return damaged(s, k, dg);
     }

@@ -7,7 +7,8 @@
 
 #include "base/diag.h" /* gw_status, gw_diags */
 
-/* One thread at a time. NULL is a file without sums: everything holds. */
+/* One thread at a time, but gw_shard_sums_bad is any thread's. NULL is a file without sums:
+ * everything holds. */
 typedef struct gw_shard_sums gw_shard_sums;
 
 /* Of a file on this machine, which is mapped; *out NULL where no sums stand beside it. Sums of a

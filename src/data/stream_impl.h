@@ -38,7 +38,7 @@ struct gw_stream {
     int64_t nin, room;
     int64_t *ahead; /* [window] of the window that comes next */
     int64_t ahead_window, ahead_count, ahead_done;
-    int64_t quarantined;
+    _Atomic int64_t quarantined; /* by the loader's thread; others ask */
 };
 
 /* A row that is being filled. */

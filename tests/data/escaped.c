@@ -1,11 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text of golden files, as Python's unicode_escape writes it.
+// Reading golden files. What is not as it should be fails the test that asked.
 #include "escaped.h"
 
+#include <stdio.h>
 #include <stdlib.h> /* strtoul */
 #include <string.h>
 
+#include "base/diag.h"    /* gw_diags */
+#include "base/io.h"      /* gw_file_read */
 #include "data/unicode.h" /* gw_utf8_encode */
+#include "harness.h"      /* CHECK, test_source_path */
+
+gw_str read_golden(const char *name) {
+    gw_str all = {0};
+    gw_diags dg;
+    char below[200];
+    gw_diags_init(&dg);
+    snprintf(below, sizeof below, "golden/%s", name);
+    CHECK_OK(gw_file_read(test_source_path(below), 0, &all, &dg), &dg);
+    gw_diags_release(&dg);
+    return all;
+}
+
+char *take_line(char **p) {
+    char *line = *p, *end = strchr(line, '\n');
+    CHECK(end);
+    *end = 0;
+    *p = end + 1;
+    return line;
+}
+
+static int hex_digit(char c) { return c <= '9' ? c - '0' : c - 'a' + 10; }
+
+size_t unhex(char *s) {
+    size_t n = strlen(s) / 2;
+    CHECK(strlen(s) % 2 == 0 && strspn(s, "0123456789abcdef") == 2 * n);
+    for (size_t i = 0; i < n; i++)
+        s[i] = (char)(hex_digit(s[2 * i]) << 4 | hex_digit(s[2 * i + 1]));
+    s[n] = 0;
+    return n;
+}
 
 void unescape(const char *s, int64_t n, gw_str *out) {
     gw_str_clear(out);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every kind of dedup of a pipeline file: what is planted goes, and nothing else; what an earlier
 // build has seen goes too; the report counts it, as JSON and as a page.
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/io.h"            /* gw_file_read, gw_path_exists */
 #include "data/build/build.h"   /* gw_data_build */
@@ -220,6 +222,66 @@ TEST(build_refuses_an_index_that_is_not_its_own) {
     gw_diags_release(&dg);
 }
 
+static void flip(const char *path, int64_t at) {
+    gw_str s = {0};
+    CHECK_OK(gw_file_read(path, 0, &s, NULL), NULL);
+    CHECK((int64_t)s.len > at);
+    s.data[at] ^= 1;
+    CHECK_OK(gw_file_write_atomic(path, s.data, (int64_t)s.len, NULL), NULL);
+    gw_str_release(&s);
+}
+
+/* A damaged file of another build's index, or one that is missing, is named, and what is advised
+ * mends it: it is the other build that has to run again, not this one. */
+TEST(build_names_what_is_damaged_of_an_index) {
+    gw_str a = {0}, b = {0};
+    gw_diags dg;
+    json_t *r;
+    char wrote[900], reads[900], path[700], out[20]; /* a new folder: what is done stays */
+    char root[500];
+    snprintf(root, sizeof root, "%s", test_tmp_path("first"));
+    gw_diags_init(&dg);
+    for (unsigned d = 0; d < 12; d++) add_doc(&a, d, 60, 0, "");
+    for (unsigned d = 10; d < 14; d++) add_doc(&b, d, 60, 0, "");
+    const char *fa = file_of("a.jsonl", &a), *fb = file_of("b.jsonl", &b);
+    snprintf(wrote, sizeof wrote, "dedup: {index_out: '%s-index'}\n", root);
+    snprintf(reads, sizeof reads, "dedup: {index: '%s-index'}\n", root);
+    json_decref(build(fa, "A", wrote));
+    /* a band's header, its table, its keys */
+    static const int64_t places[] = {40, 130, 170};
+    for (size_t i = 0; i < GW_COUNT(places); i++) {
+        snprintf(path, sizeof path, "%s-index/documents/band-003-00.index", root);
+        snprintf(out, sizeof out, "B%zu", i);
+        flip(path, places[i]);
+        CHECK_FAILS(try_build(fb, out, reads, &r, &dg), &dg, "band-003-00.index");
+        CHECK_STR(dg.first->id, "dedup-file");
+        CHECK(strstr(dg.first->message, "is not as it was written"));
+        CHECK(dg.first->hint && strstr(dg.first->hint, "the build that wrote it again"));
+        gw_diags_clear(&dg);
+        CHECK(remove(path) == 0);
+        json_decref(build(fa, "A", wrote));
+        r = build(fb, out, reads);
+        CHECK_EQ(at(r, "dedup.index"), 2);
+        json_decref(r);
+    }
+    int bands = 0;
+    do snprintf(path, sizeof path, "%s-index/documents/band-%03d-00.index", root, bands++);
+    while (gw_path_exists(path));
+    bands--;
+    const int gone[] = {0, 5, bands - 1};
+    for (size_t i = 0; i < GW_COUNT(gone); i++) {
+        snprintf(path, sizeof path, "%s-index/documents/band-%03d-00.index", root, gone[i]);
+        snprintf(out, sizeof out, "C%zu", i);
+        CHECK(remove(path) == 0);
+        CHECK_FAILS(try_build(fb, out, reads, &r, &dg), &dg, "lacks its file");
+        CHECK(strstr(dg.first->message, strrchr(path, '/') + 1));
+        gw_diags_clear(&dg);
+        json_decref(build(fa, "A", wrote));
+        json_decref(build(fb, out, reads));
+    }
+    gw_diags_release(&dg);
+}
+
 // ------------------------------------------------------------------ parts of texts
 
 /* Lines and paragraphs in one build: each kind is cut once, its first place stays. */
@@ -317,6 +379,41 @@ TEST(build_asks_a_bloom_filter_about_documents) {
     json_decref(r);
     gw_str_release(&sorted);
     gw_str_release(&asked);
+}
+
+/* Twice as many keys as it was made for: (1 - e^(-2 k n / m))^k of what is new are false alarms,
+ * which the log says once and the report has. */
+TEST(build_says_that_a_bloom_filter_is_too_full) {
+    gw_str a = {0};
+    char text[700], err[400] = "";
+    for (unsigned d = 0; d < 40; d++) add_doc(&a, d, 20, 0, "");
+    const char *fa = file_of("a.jsonl", &a);
+    const char *const step =
+        "dedup: {near: none, exact: false, bloom: documents, %s, bloom_out: '%s.bloom'}\n";
+    for (int full = 0; full < 2; full++) {
+        snprintf(text, sizeof text, step, full ? "bloom_keys: 20" : "bloom_keys: 40",
+                 test_tmp_path(full ? "full" : "fits"));
+        FILE *f = tmpfile();
+        int saved = dup(2);
+        CHECK(f && saved >= 0 && dup2(fileno(f), 2) == 2);
+        json_t *r = build(fa, full ? "full" : "fits", text);
+        CHECK(dup2(saved, 2) == 2 && close(saved) == 0);
+        rewind(f);
+        size_t n = fread(err, 1, sizeof err - 1, f);
+        err[n] = 0;
+        fclose(f);
+        const char *warning = strstr(err, "the Bloom filter is for 20 keys and holds ");
+        CHECK_MSG(full == (warning != NULL), "%s", err);
+        CHECK(!full || !strstr(warning + 1, "the Bloom filter is for"));
+        json_t *bloom = json_object_get(json_object_get(r, "dedup"), "bloom");
+        CHECK_EQ(json_is_true(json_object_get(bloom, "overfull")), full);
+        CHECK_EQ(at(r, "dedup.bloom.expected"), full ? 20 : 40);
+        double k = (double)at(r, "dedup.bloom.hashes"), m = (double)at(r, "dedup.bloom.bits"),
+               held = (double)at(r, "dedup.bloom.held");
+        CHECK_NEAR(json_real_value(json_object_get(bloom, "false_alarms")),
+                   pow(1 - exp(-k * held / m), k), 1e-12);
+        json_decref(r);
+    }
 }
 
 TEST(build_asks_a_bloom_filter_about_parts) {

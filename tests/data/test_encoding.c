@@ -150,6 +150,52 @@ TEST(encoding_guess) {
     gw_str_release(&page);
 }
 
+static gw_encoding undeclared(const char *bytes, size_t n, bool html) {
+    return gw_encoding_choose((const uint8_t *)bytes, n, "", html);
+}
+
+/* Nothing is declared and little is there: windows-1252, as browsers have it (HTML Standard,
+ * "determining the character encoding"). Each letter of Latin-1 alone, in a word, at its ends. */
+TEST(encoding_of_little_is_windows_1252) {
+    static const char *const around[][2] = {{"", ""},   {"a ", " b"},  {"caf", ""},
+                                            {"", "bc"}, {"abc", "de"}, {"<p>", "</p>"}};
+    for (size_t i = 0; i < GW_COUNT(around); i++)
+        for (int c = 0xa0; c < 0x100; c++) {
+            char text[32];
+            int n = snprintf(text, sizeof text, "%s%c%s", around[i][0], c, around[i][1]);
+            gw_encoding e = undeclared(text, (size_t)n, i & 1);
+            /* A sign, or a capital behind small letters, is a letter of another encoding. */
+            bool odd = i == 4 && (c < 0xdf || c == 0xf7) &&
+                       (e == GW_ENC_WINDOWS_1250 || e == GW_ENC_ISO8859_2);
+            CHECK_MSG(e == GW_ENC_WINDOWS_1252 || odd, "%02x in '%s%s' as %s", c, around[i][0],
+                      around[i][1], gw_encoding_name(e));
+        }
+    static const char *const latin[] = {"L’été",          "È così", "Ò o ì", "Ý ÿ", "À la carte",
+                                        "10 m³ and 5 °C", "cœur",   "Ü",     "þú",  "ÀÉ"};
+    static const char *const others[][2] = {{"CP1251", "Москва"},
+                                            {"CP1251", "Мир и труд"},
+                                            {"KOI8-R", "Большой привет"},
+                                            {"CP1253", "καλημέρα"},
+                                            {"CP1250", "Łódź, się, mała"}};
+    gw_str bytes = {0};
+    for (size_t i = 0; i < GW_COUNT(latin); i++) {
+        in_encoding("CP1252", latin[i], &bytes);
+        gw_encoding e = undeclared(bytes.data, bytes.len, false);
+        CHECK_MSG(e == GW_ENC_WINDOWS_1252, "'%s' as %s", latin[i], gw_encoding_name(e));
+    }
+    for (size_t i = 0; i < GW_COUNT(others); i++) {
+        in_encoding(others[i][0], others[i][1], &bytes);
+        gw_encoding e = undeclared(bytes.data, bytes.len, false);
+        CHECK_MSG(e == gw_encoding_of_label(others[i][0], strlen(others[i][0])), "'%s' as %s",
+                  others[i][1], gw_encoding_name(e));
+    }
+    gw_str_release(&bytes);
+    /* Bytes that are no UTF-8 and no word; text of UTF-8 that was cut stays what it is. */
+    CHECK_EQ(undeclared("abc \xc3( def", 10, false), GW_ENC_WINDOWS_1252);
+    CHECK_EQ(undeclared("abc \xff\xfe def", 10, false), GW_ENC_WINDOWS_1252);
+    CHECK_EQ(undeclared("caf\xc3\xa9 caf\xc3", 10, false), GW_ENC_UTF8);
+}
+
 TEST(encoding_converts_back) {
     gw_str bytes = {0}, out = {0};
     gw_decoder d = {{0}};

@@ -7,6 +7,7 @@
 
 #include "base/io.h"             /* gw_file_read */
 #include "base/rng.h"            /* gw_rng_u32 */
+#include "data/build/sums.h"     /* gw_sums_write */
 #include "data/loader.h"         /* gw_loader */
 #include "data/tokens.h"         /* gw_tokens */
 #include "file/mds.h"            /* gw_mds_writer */
@@ -187,6 +188,87 @@ TEST(damage_at_the_source_is_quarantined) {
     CHECK_EQ(gw_tokens_quarantined(ds), 1);
     gw_tokens_close(ds);
     gw_diags_release(&dg);
+    store_server_stop(s);
+}
+
+/* A Megatron pair of three MiBs with the sums of its .bin, here and on the server. */
+static void write_summed(store_server *s, const char *dir) {
+    enum { N = 1300 };
+    gw_diags dg;
+    gw_diags_init(&dg);
+    gw_midx_writer *m;
+    char prefix[600], bin[620];
+    static uint32_t ids[N];
+    snprintf(prefix, sizeof prefix, "%s/sum", dir);
+    snprintf(bin, sizeof bin, "%s.bin", prefix);
+    CHECK_OK(gw_midx_writer_new(prefix, 60000, &m, &dg), &dg);
+    for (uint32_t d = 0; d < 1000; d++) {
+        for (uint32_t i = 0; i < N; i++) ids[i] = (d * N + i) % 60000;
+        CHECK_OK(gw_midx_writer_doc(m, ids, N, &dg), &dg);
+    }
+    CHECK_OK(gw_midx_writer_finish(m, &dg), &dg);
+    gw_midx_writer_free(m);
+    CHECK_OK(gw_sums_write(bin, NULL, &dg), &dg);
+    upload(s, dir, "sum.bin", "far");
+    upload(s, dir, "sum.bin" GW_SUMS_END, "far");
+    upload(s, dir, "sum.idx", "far");
+    gw_diags_release(&dg);
+}
+
+/* Rows that are not those of the files here. */
+static int64_t differing(const char *near, const char *far, const char *cache,
+                         int64_t *quarantined) {
+    enum { LONG = 1024 };
+    static int32_t ints[2][4][LONG];
+    gw_diags dg;
+    gw_diags_init(&dg);
+    gw_tokens_options o = gw_tokens_options_default(LONG, 4);
+    o.window = 1;
+    o.block_tokens = 800000; /* 1.6 MB: two blocks */
+    o.order = GW_ORDER_BLOCKS;
+    gw_tokens *t[2];
+    int64_t differ = 0;
+    CHECK_OK(gw_tokens_open(near, &o, &t[0], &dg), &dg);
+    o.cache_dir = cache;
+    CHECK_OK(gw_tokens_open(far, &o, &t[1], &dg), &dg);
+    for (int64_t n = 0; n < gw_tokens_samples(t[0]); n++) {
+        for (int k = 0; k < 2; k++) {
+            gw_sample row = {ints[k][0], ints[k][1], ints[k][2], ints[k][3], 0, 0, 0};
+            CHECK_OK(gw_tokens_sample(t[k], n, &row, &dg), &dg);
+        }
+        differ += memcmp(ints[0][0], ints[1][0], sizeof ints[0][0]) != 0;
+    }
+    *quarantined = gw_tokens_quarantined(t[1]);
+    for (int k = 0; k < 2; k++) gw_tokens_close(t[k]);
+    gw_diags_release(&dg);
+    return differ;
+}
+
+/* Wrong once: fetched again, and the cache has the right bytes. Wrong each time: quarantined. */
+TEST(a_far_bin_is_checked_by_its_sums) {
+    char dir[512], near[600], far[700], url[2][128];
+    int64_t q;
+    snprintf(dir, sizeof dir, "%s", test_tmp_path("near"));
+    snprintf(near, sizeof near, "%s/sum", dir);
+    store_server *s = start(dir, url);
+    write_summed(s, dir);
+    snprintf(far, sizeof far, "%s/sum", url[1]);
+    store_fault flip = {.kind = FAULT_FLIP,
+                        .method = "GET",
+                        .path = "sum.bin",
+                        .skip = 1, /* the sums */
+                        .count = 1,
+                        .at = 2000};
+    store_server_fault(s, &flip);
+    for (int again = 0; again < 2; again++) {
+        CHECK_EQ(differing(near, far, test_tmp_path("cache"), &q), 0);
+        CHECK_EQ(q, 0);
+    }
+    store_server_no_faults(s);
+    flip.count = 0;
+    store_server_fault(s, &flip);
+    CHECK(differing(near, far, NULL, &q) > 0);
+    CHECK_EQ(q, 1);
     store_server_stop(s);
 }
 

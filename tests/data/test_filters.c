@@ -11,11 +11,11 @@
 #include <string.h>
 
 #include "base/arena.h"              /* gw_mem_count */
-#include "base/io.h"                 /* gw_file_read */
+#include "base/io.h"                 /* gw_file_write_atomic */
 #include "base/rng.h"                /* gw_rng_u32 */
 #include "data/filter/filter_impl.h" /* filter_automaton */
 #include "data/filter/measure.h"     /* gw_gram_count */
-#include "escaped.h"                 /* unescape */
+#include "escaped.h"                 /* read_golden, unescape */
 #include "harness.h"                 /* TEST, CHECK */
 
 static gw_filters *open_list(const char *yaml) {
@@ -50,24 +50,8 @@ static void check_verdict(const char *yaml, const char *text, const char *want, 
     gw_filters_free(f);
 }
 
-static gw_str read_golden(void) {
-    gw_str all = {0};
-    gw_diags dg;
-    gw_diags_init(&dg);
-    CHECK_OK(gw_file_read(test_source_path("golden/filters.txt"), 0, &all, &dg), &dg);
-    gw_diags_release(&dg);
-    return all;
-}
-static char *take_line(char **p) {
-    char *line = *p, *end = strchr(line, '\n');
-    CHECK(end);
-    *end = 0;
-    *p = end + 1;
-    return line;
-}
-
 TEST(filters_decide_as_datatrove) {
-    gw_str all = read_golden(), text = {0}, left = {0}, now = {0};
+    gw_str all = read_golden("filters.txt"), text = {0}, left = {0}, now = {0};
     char *p = all.data;
     take_line(&p);
     int cases = 0, removed = 0;
@@ -123,7 +107,7 @@ static const char *dolma_name(const char *column, char *buf) {
 }
 
 TEST(filters_measure_as_dolma) {
-    gw_str all = read_golden(), text = {0};
+    gw_str all = read_golden("filters.txt"), text = {0};
     char *p = all.data;
     take_line(&p);
     int compared = 0;
@@ -173,7 +157,7 @@ TEST(filters_decide_again_from_columns) {
     CHECK_STR(gw_filters_measured_text(a), gw_filters_measured_text(b));
     CHECK(!gw_str_eq(gw_filters_text(a), gw_filters_text(b)));
     CHECK_EQ(gw_filters_columns(a), gw_filters_columns(b));
-    gw_str all = read_golden(), text = {0}, left_a = {0}, left_b = {0};
+    gw_str all = read_golden("filters.txt"), text = {0}, left_a = {0}, left_b = {0};
     double ca[128], cb[128];
     CHECK(gw_filters_columns(a) <= 128);
     char *p = all.data;
@@ -238,7 +222,7 @@ TEST(measuring_until_removed_changes_no_verdict) {
     char *before = strdup(gw_filters_measured_text(some));
     gw_filters_until_removed(some);
     CHECK(strcmp(before, gw_filters_measured_text(some)) != 0);
-    gw_str golden = read_golden(), text = {0}, a = {0}, b = {0};
+    gw_str golden = read_golden("filters.txt"), text = {0}, a = {0}, b = {0};
     double x[64], y[64];
     int removed = 0, undefined = 0;
     char *p = golden.data;
@@ -563,7 +547,7 @@ TEST(nemo_by_hand) {
 
 TEST(filters_allocate_nothing_per_document) {
     gw_filters *f = open_list(strict);
-    gw_str all = read_golden(), text = {0};
+    gw_str all = read_golden("filters.txt"), text = {0};
     double c[128];
     int64_t before = 0;
     for (int round = 0; round < 3; round++) {

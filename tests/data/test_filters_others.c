@@ -4,16 +4,14 @@
 // ../golden/filters_others.txt holds generated documents and, for each variant with its defaults
 // and with tight limits, verdict and the text that is left (check_filters.py --write). "?" is a
 // document on which the project's code fails.
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"         /* gw_arena */
 #include "base/diag.h"          /* gw_diags */
-#include "base/io.h"            /* gw_file_read */
 #include "base/str.h"           /* gw_str */
 #include "base/yaml.h"          /* gw_yaml_parse */
 #include "data/filter/filter.h" /* gw_filters */
-#include "escaped.h"            /* unescape */
+#include "escaped.h"            /* read_golden, unescape */
 #include "harness.h"            /* TEST, CHECK */
 
 enum { TEXTS = 100 };
@@ -70,14 +68,10 @@ static void check_case(golden *g, char *line) {
 }
 
 TEST(filters_decide_as_the_other_projects) {
-    gw_str all = {0};
-    gw_diags dg;
-    gw_diags_init(&dg);
-    CHECK_OK(gw_file_read(test_source_path("golden/filters_others.txt"), 0, &all, &dg), &dg);
-    gw_diags_release(&dg);
+    gw_str all = read_golden("filters_others.txt");
     static golden g;
-    char *p = all.data;
-    for (char *line; (line = strsep(&p, "\n")) && *line;) {
+    for (char *p = all.data; *p;) {
+        char *line = take_line(&p);
         if (line[0] == '#') continue;
         if (gw_str_starts(line, "text\t")) {
             CHECK(g.ntexts < TEXTS);

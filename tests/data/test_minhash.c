@@ -12,6 +12,7 @@
 #include "data/dedup/shingle.h"  /* gw_fold_at */
 #include "data/dedup/sigfile.h"  /* gw_sigfile_new */
 #include "data/dedup/simplify.h" /* gw_simplify_text */
+#include "escaped.h"             /* read_golden, unhex */
 #include "harness.h"
 
 // ------------------------------------------------------------------ golden/minhash.txt
@@ -28,32 +29,18 @@ static char *next_field(char **p) {
     return field;
 }
 
-static int hex_digit(char c) { return c <= '9' ? c - '0' : c - 'a' + 10; }
-
-/* Decodes in place; returns the number of bytes. */
-static size_t unhex(char *s) {
-    size_t n = strlen(s) / 2;
-    for (size_t i = 0; i < n; i++)
-        s[i] = (char)(hex_digit(s[2 * i]) << 4 | hex_digit(s[2 * i + 1]));
-    s[n] = 0;
-    return n;
-}
-
 /* Calls body with each case of a kind; returns how many. */
 static int each(const char *kind, void (*body)(golden *g)) {
-    gw_str file = {0};
+    gw_str file = read_golden("minhash.txt");
     int count = 0;
-    CHECK_OK(gw_file_read(test_source_path("golden/minhash.txt"), 0, &file, NULL), NULL);
-    for (char *line = file.data; line && *line;) {
-        char *end = strchr(line, '\n'), *p = line;
-        if (end) *end = 0;
+    for (char *at = file.data; *at;) {
+        char *p = take_line(&at);
         golden g = {.kind = next_field(&p)};
         while (p && g.nfields < 3) g.fields[g.nfields++] = next_field(&p);
         if (gw_str_eq(g.kind, kind)) {
             body(&g);
             count++;
         }
-        line = end ? end + 1 : NULL;
     }
     gw_str_release(&file);
     return count;

@@ -3,28 +3,16 @@
 //
 // ../golden/minhash_others.txt holds signatures by the code of RedPajama-V2 and text-dedup, and the
 // bands and rows that their own searches give (make_minhash_others.py).
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/diag.h"          /* gw_diags */
-#include "base/io.h"            /* gw_file_read */
 #include "base/str.h"           /* gw_str */
 #include "data/dedup/minhash.h" /* gw_minhash */
+#include "escaped.h"            /* read_golden, unhex */
 #include "harness.h"            /* TEST, CHECK */
 
 enum { FIELDS = 4 };
-
-static size_t unhex(char *s) {
-    size_t n = strlen(s) / 2;
-    for (size_t i = 0; i < n; i++) {
-        unsigned x;
-        CHECK(sscanf(s + 2 * i, "%2x", &x) == 1);
-        s[i] = (char)x;
-    }
-    s[n] = 0;
-    return n;
-}
 
 static void check_sign(char **f) {
     gw_diags dg = {0};
@@ -55,17 +43,10 @@ static void check_law(char **f) {
 }
 
 TEST(minhash_values_are_the_projects) {
-    const char *dir = getenv("GW_TESTS_DIR");
-    char path[512];
-    snprintf(path, sizeof path, "%s/golden/minhash_others.txt", dir ? dir : "tests");
-    gw_diags dg = {0};
-    gw_str all = {0};
-    CHECK_OK(gw_file_read(path, 0, &all, &dg), &dg);
+    gw_str all = read_golden("minhash_others.txt");
     int signs = 0, laws = 0;
-    for (char *p = all.data; *p;) {
-        char *fields[FIELDS], *end = strchr(p, '\n');
-        CHECK(end);
-        *end = 0;
+    for (char *at = all.data; *at;) {
+        char *fields[FIELDS], *p = take_line(&at);
         for (int i = 0; i < FIELDS; i++) {
             CHECK(p);
             fields[i] = p;
@@ -79,7 +60,6 @@ TEST(minhash_values_are_the_projects) {
             check_law(fields);
         signs += sign;
         laws += !sign;
-        p = end + 1;
     }
     CHECK(signs >= 100 && laws == 5);
     gw_str_release(&all);

@@ -2,7 +2,10 @@
 // Repeated parts of texts: substrings against brute force, edges, spans, and the Bloom filter.
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include "../ckpt/disk.h"         /* disk_watch */
 #include "base/arena.h"           /* gw_mem_free */
 #include "base/io.h"              /* gw_file_read */
 #include "base/rng.h"             /* gw_rng_u64 */
@@ -236,6 +239,79 @@ TEST(spans_of_sentences) {
 
 /* No key is forgotten, and false alarms come at the stated rate within 20 % (5 standard deviations
  * of 200,000 trials at 1 % are 11 %). */
+static gw_bloom *filter_of(uint64_t first, uint64_t n) {
+    gw_bloom *b;
+    CHECK_OK(gw_bloom_new(1000, 0.001, 0, &b, NULL), NULL);
+    for (uint64_t i = first; i < first + n; i++) gw_bloom_add(b, gw_hash128_of(&i, 8));
+    return b;
+}
+
+/* Which of two filters stands at `path`, with what its keys are of: 0 or 1; -1: none. */
+static int which(const char *path, gw_bloom *const f[2], const char *const whats[2]) {
+    gw_diags dg;
+    gw_bloom *b = NULL;
+    int found = -1;
+    if (!gw_path_exists(path)) return -1;
+    gw_diags_init(&dg);
+    for (int i = 0; i < 2; i++) {
+        if (gw_bloom_load(path, 0, whats[i], &b, &dg) != GW_OK) continue;
+        if (gw_bloom_count(b) == gw_bloom_count(f[i])) found = i;
+        gw_bloom_free(b);
+    }
+    CHECK_MSG(found >= 0, "%s", gw_diags_first_error(&dg));
+    gw_diags_release(&dg);
+    return found;
+}
+
+/* One filter replaces another, the process killed before or after each call that changes the disk:
+ * the old one is there or the new one, and each is refused for the keys of the other. What goes on
+ * afterwards ends as if nothing had been. */
+TEST(bloom_replaced_is_the_old_or_the_new_one) {
+    static const char *const whats[2] = {"lines of old", "documents"};
+    gw_bloom *f[2] = {filter_of(0, 300), filter_of(5000, 700)}, *loaded[2];
+    const char *root = test_tmp_path("disk");
+    char path[600];
+    snprintf(path, sizeof path, "%s/f.bloom", root);
+    CHECK_OK(gw_dir_make(root, NULL), NULL);
+    for (int i = 0; i < 2; i++) { /* counts as a reader estimates them */
+        CHECK_OK(gw_bloom_save(f[i], path, whats[i], NULL), NULL);
+        CHECK_OK(gw_bloom_load(path, 0, whats[i], &loaded[i], NULL), NULL);
+    }
+    disk_watch(root, -1, false);
+    CHECK_OK(gw_bloom_save(f[1], path, whats[1], NULL), NULL);
+    int64_t calls = disk_unwatch();
+    CHECK(calls > 5);
+    int seen[2] = {0};
+    for (int64_t k = 0; k < 2 * calls; k++) {
+        CHECK_OK(gw_bloom_save(f[0], path, whats[0], NULL), NULL);
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            disk_watch(root, k / 2, k & 1);
+            (void)!gw_bloom_save(f[1], path, whats[1], NULL);
+            _exit(0);
+        }
+        int status;
+        CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+        int is = which(path, loaded, whats);
+        CHECK_MSG(is >= 0, "call %lld", (long long)k);
+        seen[is]++;
+        CHECK(gw_bloom_load(path, 0, whats[!is], &(gw_bloom *){0}, NULL) == GW_ERR_CONFIG);
+        CHECK_OK(gw_bloom_save(f[1], path, whats[1], NULL), NULL);
+        CHECK(which(path, loaded, whats) == 1);
+    }
+    CHECK(seen[0] > 0 && seen[1] > 0);
+    gw_str beside = {0}; /* at rest: two lines */
+    snprintf(path, sizeof path, "%s/f.bloom.xxh128", root);
+    CHECK_OK(gw_file_read(path, 0, &beside, NULL), NULL);
+    CHECK_EQ(beside.len, 33 + strlen(whats[1]) + 1);
+    gw_str_release(&beside);
+    for (int i = 0; i < 2; i++) {
+        gw_bloom_free(f[i]);
+        gw_bloom_free(loaded[i]);
+    }
+}
+
 TEST(bloom_keeps_its_rate) {
     gw_diags dg = {0};
     gw_bloom *b, *c;

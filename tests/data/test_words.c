@@ -5,24 +5,14 @@
 // regex module's Unicode boundaries cut them; make_words.py writes it.
 #include "data/text/words.h" /* gw_words */
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h" /* gw_mem_count */
-#include "base/io.h"    /* gw_file_read */
 #include "base/rng.h"   /* gw_rng */
 #include "base/str.h"   /* gw_str */
-#include "escaped.h"    /* unescape */
+#include "escaped.h"    /* read_golden, unescape */
 #include "harness.h"    /* TEST, CHECK */
-
-static char *take_line(char **p) {
-    char *line = *p, *end = strchr(line, '\n');
-    CHECK(end);
-    *end = 0;
-    *p = end + 1;
-    return line;
-}
 
 /* Our words in the file's form. */
 static void show(const gw_words *w, const char *text, gw_str *out) {
@@ -36,8 +26,7 @@ static void show(const gw_words *w, const char *text, gw_str *out) {
 static void join(char *line, gw_str *out) {
     gw_str word = {0};
     gw_str_clear(out);
-    for (char *p = line; *line; p = NULL) {
-        (void)p;
+    while (*line) {
         char *sep = strchr(line, '\x1f');
         int64_t n = sep ? sep - line : (int64_t)strlen(line);
         if (out->len) gw_str_add_char(out, '\x1f');
@@ -54,15 +43,7 @@ static void printable(gw_str *s) {
 }
 
 TEST(words_are_those_of_the_libraries) {
-    const char *dir = getenv("GW_TESTS_DIR");
-    char path[512];
-    snprintf(path, sizeof path, "%s/golden/words.txt", dir ? dir : "tests");
-    FILE *f = fopen(path, "rb");
-    CHECK(f);
-    gw_str all = {0}, text = {0}, want = {0}, got = {0};
-    char buf[65536];
-    for (size_t n; (n = fread(buf, 1, sizeof buf, f)) > 0;) gw_str_add_n(&all, buf, n);
-    fclose(f);
+    gw_str all = read_golden("words.txt"), text = {0}, want = {0}, got = {0};
     gw_words *w = gw_words_new();
     char *p = all.data;
     take_line(&p);

@@ -11,8 +11,8 @@ one of togethercomputer/RedPajama-Data. DCLM's words need `fasttext` and `uniseg
 
 Each variant is run with its defaults and with limits near the middle of what the documents have, so that every
 rule decides some. Verdict, reason and the text that is left must be equal on 99.9 % of documents, or the exit
-is 1. --only takes the variants whose names hold NAME. --write FILE makes a golden file of the first 60 documents: a text, then for each variant its name, the
-parameters, the verdict and the text that is left.
+is 1. --only takes the variants whose names hold NAME. --write FILE makes a golden file of the first 60 documents:
+a text, then for each variant its name, the parameters, the verdict and the text that is left.
 """
 
 import argparse

@@ -12,6 +12,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/log.h"               /* gw_log_warn */
 #include "data/build/build_impl.h"  /* gw_databuild */
 #include "data/build/report_impl.h" /* gw_build_sums */
 #include "file/json.h"              /* gw_json_write_file */
@@ -262,11 +263,25 @@ static json_t *bloom_json(const gw_databuild *b, gw_diags *dg) {
     gw_dedup_result *r = NULL;
     if (b->p->dedup.bloom == GW_BLOOM_NONE || gw_bloom_pass_result(&b->bloom, &r, dg) != GW_OK)
         return json_null();
-    gw_bloom_pass_totals t = gw_bloom_pass_of(r);
+    gw_bloom_pass_totals t = gw_bloom_pass_of(&b->bloom, r);
     gw_dedup_result_free(r);
-    return json_pack("{s:I, s:I, s:I, s:I, s:i, s:f}", "asked", (json_int_t)t.asked, "new",
-                     (json_int_t)t.new_keys, "held", (json_int_t)t.held, "bits", (json_int_t)t.bits,
-                     "hashes", t.hashes, "false_alarms", t.rate);
+    return json_pack("{s:I, s:I, s:I, s:I, s:b, s:I, s:i, s:f}", "asked", (json_int_t)t.asked,
+                     "new", (json_int_t)t.new_keys, "held", (json_int_t)t.held, "expected",
+                     (json_int_t)t.expected, "overfull", (int)(t.held > t.expected), "bits",
+                     (json_int_t)t.bits, "hashes", t.hashes, "false_alarms", t.rate);
+}
+
+/* A filter with more keys than it is for takes away more of what is new than was agreed to. */
+static void warn_overfull(const gw_databuild *b, const json_t *bloom) {
+    char held[32], expected[32];
+    if (!json_is_true(json_object_get(bloom, "overfull"))) return;
+    gw_log_warn("the Bloom filter is for %s keys and holds %s: of what is new, %.2g are false "
+                "alarms at its end; %s",
+                gw_fmt_count(expected, json_integer_value(json_object_get(bloom, "expected"))),
+                gw_fmt_count(held, json_integer_value(json_object_get(bloom, "held"))),
+                json_real_value(json_object_get(bloom, "false_alarms")),
+                b->bloom.in ? "dedup.bloom_in should be one for more keys"
+                            : "set dedup.bloom_keys to what comes");
 }
 
 static json_t *dedup_json(gw_databuild *b, const gw_build_sums *s, gw_diags *dg) {
@@ -415,6 +430,7 @@ gw_status gw_build_report(gw_databuild *b, json_t *shards, const double *phases,
         if (!clusters) clusters = json_null();
         *report = report_json(b, &s, shards, filters, dedup, clusters, phases);
         if (write) st = write_all(b, manifest, *report, dg);
+        if (write) warn_overfull(b, json_object_get(dedup, "bloom"));
         json_decref(manifest);
         json_decref(dedup);
     }

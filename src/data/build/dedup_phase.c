@@ -214,6 +214,7 @@ static gw_status set_index(const gw_databuild *b, gw_dedup_options *o, const cha
     if (!gw_path_is_dir(o->index))
         return no_such_index(b, o->index, "this index has no keys of that kind", dg);
     GW_TRY(gw_dedup_index_look(o->index, &x, dg));
+    if (x.recipe == o->recipe) GW_TRY(gw_dedup_index_bands(o->index, &x, o->bands, dg));
     if (x.recipe != o->recipe || x.bands != o->bands)
         return no_such_index(b, o->index, "this index has keys that were made in another way", dg);
     o->parts = x.parts;

@@ -136,9 +136,12 @@ static void add_dedup(const json_t *report, gw_str *out) {
     if (json_is_object(bloom))
         gw_str_printf(out,
                       "The Bloom filter was asked %" PRId64 " times and had not seen %" PRId64
-                      "; of what is new %.2g are false alarms at its end. It took %" PRId64
+                      "; of what is new %.2g are false alarms at its end%s. It took %" PRId64
                       " documents.\n",
                       number(bloom, "asked"), number(bloom, "new"), real(bloom, "false_alarms"),
+                      json_is_true(json_object_get(bloom, "overfull"))
+                          ? ", which is more than it was made for: it holds too many keys"
+                          : "",
                       number(d, "seen"));
     if (json_object_size(cut) == 0) return;
     gw_str_add(out, "\n| what is cut out | ranges | bytes |\n|---|--:|--:|\n");

@@ -108,8 +108,17 @@ bool gw_bloom_add(gw_bloom *b, gw_hash128 key) {
     return seen;
 }
 
+double gw_bloom_rate_of(int64_t bits, int hashes, int64_t n) {
+    return pow(1 - exp(-(double)hashes * (double)n / (double)bits), hashes);
+}
+
 double gw_bloom_rate(const gw_bloom *b, int64_t n) {
-    return pow(1 - exp(-(double)b->k * (double)n / (double)gw_bloom_bits(b)), b->k);
+    return gw_bloom_rate_of(gw_bloom_bits(b), b->k, n);
+}
+
+int64_t gw_bloom_room(int64_t bits, int hashes) {
+    /* k = ceil(m / n ln 2): n is below m ln 2 / (k - 1) */
+    return hashes > 1 ? (int64_t)((double)bits * log(2) / (hashes - 1)) : bits;
 }
 
 int64_t gw_bloom_bits(const gw_bloom *b) { return (int64_t)b->words * 32; }
@@ -117,6 +126,77 @@ int gw_bloom_hashes(const gw_bloom *b) { return b->k; }
 int64_t gw_bloom_count(const gw_bloom *b) { return b->count; }
 
 // ------------------------------------------------------------------------------ files
+
+// FILE.xxh128 holds two lines: the hash of the filter's bytes, and what its keys are of (the second
+// may be missing). Two files cannot be renamed at once, so while a filter replaces another there
+// are four, of the new one and the old one: written before the filter is, cut to two after.
+// Whichever of these a kill leaves, the filter that stands is one of those it names.
+
+enum { WHAT_BYTES = 100, BESIDE_BYTES = 512 };
+
+typedef struct entry {
+    char hash[33], what[WHAT_BYTES + 1]; /* "": not said */
+} entry;
+
+static bool take_line(const char **p, const char *end, char *to, size_t room) {
+    if (*p == end) return false;
+    const char *newline = memchr(*p, '\n', (size_t)(end - *p)), *stop = newline ? newline : end;
+    size_t n = GW_MIN((size_t)(stop - *p), room - 1);
+    memcpy(to, *p, n);
+    to[n] = 0;
+    *p = newline ? newline + 1 : end;
+    return true;
+}
+
+/* What the file beside says of a filter whose bytes have this hash. False: it does not name it. */
+static bool find_entry(const gw_str *beside, const char *hash, entry *out) {
+    const char *p = beside->data, *end = p + beside->len;
+    while (beside->len && take_line(&p, end, out->hash, sizeof out->hash)) {
+        if (!take_line(&p, end, out->what, sizeof out->what)) out->what[0] = 0;
+        if (strcmp(out->hash, hash) == 0) return true;
+    }
+    return false;
+}
+
+static void add_entry(gw_str *s, const char *hash, const char *what) {
+    gw_str_printf(s, "%s\n", hash);
+    if (what) gw_str_printf(s, "%.*s\n", WHAT_BYTES, what);
+}
+
+/* Adds the entry of the filter that stands at `path`; nothing if none does, or a damaged one. */
+static void add_old_entry(const char *path, const char *beside, gw_str *s) {
+    gw_mapping m;
+    gw_str is = {0};
+    entry old = {0};
+    char hex[33];
+    if (!gw_path_exists(path) || gw_map_open(&m, path, NULL) != GW_OK) return;
+    gw_hash128_hex(hex, gw_hash128_of(m.data, (size_t)m.bytes));
+    gw_map_release(&m);
+    bool has = gw_path_exists(beside);
+    bool read = has && gw_file_read(beside, BESIDE_BYTES, &is, NULL) == GW_OK;
+    if (!has || (read && find_entry(&is, hex, &old))) add_entry(s, hex, old.what);
+    gw_str_release(&is);
+}
+
+static gw_status replace(const char *path, const gw_str *filter, const char *what, gw_arena *a,
+                         gw_diags *dg) {
+    gw_str now = {0}, both = {0};
+    char hex[33];
+    const char *beside = gw_arena_printf(a, "%s.xxh128", path);
+    gw_hash128_hex(hex, gw_hash128_of(filter->data, filter->len));
+    add_entry(&now, hex, what);
+    add_entry(&both, hex, what ? what : "");
+    size_t one = both.len;
+    add_old_entry(path, beside, &both);
+    const gw_str *first = both.len > one ? &both : &now;
+    gw_status st = gw_file_write_atomic(beside, first->data, (int64_t)first->len, dg);
+    if (st == GW_OK) st = gw_file_write_atomic(path, filter->data, (int64_t)filter->len, dg);
+    if (st == GW_OK && first != &now)
+        st = gw_file_write_atomic(beside, now.data, (int64_t)now.len, dg);
+    gw_str_release(&now);
+    gw_str_release(&both);
+    return st;
+}
 
 gw_status gw_bloom_save(const gw_bloom *b, const char *path, const char *what, gw_diags *dg) {
     gw_str s = {0};
@@ -127,11 +207,7 @@ gw_status gw_bloom_save(const gw_bloom *b, const char *path, const char *what, g
     gw_str_add_n(&s, b->seeds, (size_t)b->k * sizeof b->seeds[0]);
     gw_str_add_n(&s, &b->words, 8);
     gw_str_add_n(&s, b->bits, (size_t)b->words * 4);
-    char hex[33], beside[160];
-    gw_hash128_hex(hex, gw_hash128_of(s.data, s.len));
-    int n = snprintf(beside, sizeof beside, what ? "%s\n%.100s\n" : "%s\n", hex, what);
-    gw_status st = gw_file_write_atomic(gw_arena_printf(&a, "%s.xxh128", path), beside, n, dg);
-    if (st == GW_OK) st = gw_file_write_atomic(path, s.data, (int64_t)s.len, dg);
+    gw_status st = replace(path, &s, what, &a, dg);
     gw_arena_release(&a);
     gw_str_release(&s);
     return st;
@@ -142,26 +218,27 @@ static gw_status damaged(const char *path, const char *what, gw_diags *dg) {
 }
 
 static gw_status check_what(const char *path, const char *is, const char *what, gw_diags *dg) {
-    size_t n = strcspn(is, "\n");
-    if (!what || n == 0 || (strlen(what) == n && memcmp(is, what, n) == 0)) return GW_OK;
+    if (!what || !is[0] || strcmp(is, what) == 0) return GW_OK;
     return GW_FAIL(dg, GW_ERR_CONFIG, "dedup-bloom",
-                   "'%s' has seen %.*s; here it would be asked for %s, which it cannot know", path,
-                   (int)n, is, what);
+                   "'%s' has seen %s; here it would be asked for %s, which it cannot know", path,
+                   is, what);
 }
 
 static gw_status check_beside(const char *path, const gw_mapping *m, const char *what,
                               gw_diags *dg) {
     gw_arena a = {0};
     gw_str is = {0};
+    entry found;
     char hex[33];
     const char *beside = gw_arena_printf(&a, "%s.xxh128", path);
     gw_status s = GW_OK;
     if (gw_path_exists(beside)) {
-        s = gw_file_read(beside, 256, &is, dg);
+        s = gw_file_read(beside, BESIDE_BYTES, &is, dg);
         gw_hash128_hex(hex, gw_hash128_of(m->data, (size_t)m->bytes));
-        if (s == GW_OK && strncmp(gw_str_c(&is), hex, 32) != 0)
-            s = damaged(path, "its hash is not the one beside it", dg);
-        if (s == GW_OK && is.len > 33) s = check_what(path, gw_str_c(&is) + 33, what, dg);
+        if (s == GW_OK)
+            s = find_entry(&is, hex, &found)
+                    ? check_what(path, found.what, what, dg)
+                    : damaged(path, "its hash is not the one beside it", dg);
     }
     gw_str_release(&is);
     gw_arena_release(&a);

@@ -23,6 +23,9 @@ bool gw_bloom_add(gw_bloom *b, gw_hash128 key);
 bool gw_bloom_has(const gw_bloom *b, gw_hash128 key);
 /* The expected rate of false alarms with n keys in it: (1 - e^(-kn/m))^k. */
 double gw_bloom_rate(const gw_bloom *b, int64_t n);
+double gw_bloom_rate_of(int64_t bits, int hashes, int64_t n);
+/* The most keys that a filter of this size can have been made for. */
+int64_t gw_bloom_room(int64_t bits, int hashes);
 int64_t gw_bloom_bits(const gw_bloom *b);
 int gw_bloom_hashes(const gw_bloom *b);
 int64_t gw_bloom_count(const gw_bloom *b); /* keys added that were new */
@@ -31,7 +34,9 @@ int64_t gw_bloom_count(const gw_bloom *b); /* keys added that were new */
  * seeds, u64 words, that many u32 words, all little-endian. The layout is shared, the bits are not:
  * theirs come from a hash that changes between machines and versions. Written through rename, with
  * a file NAME.xxh128 beside it: the hash of its bytes, and in a second line what its keys are of.
- * Load checks both where they are there. `what`: up to 100 bytes, or NULL: not said, not asked. */
+ * Load checks both where they are there. A kill while one filter replaces another leaves the old
+ * one or the new one, either with what belongs to it beside it. `what`: up to 100 bytes of one
+ * line, or NULL: not said, not asked. */
 GW_WARN_UNUSED gw_status gw_bloom_save(const gw_bloom *b, const char *path, const char *what,
                                        gw_diags *dg);
 GW_WARN_UNUSED gw_status gw_bloom_load(const char *path, int64_t max_bytes, const char *what,

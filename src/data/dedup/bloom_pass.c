@@ -20,10 +20,9 @@
 
 #include "base/arena.h"            /* gw_mem_alloc */
 #include "base/io.h"               /* gw_dir_make */
-#include "base/log.h"              /* gw_log_warn */
 #include "data/dedup/dedup_impl.h" /* gw_node_of, gw_dedup_write_ranges */
 
-/* Meta of the result beside those of dedup_impl.h, in numbers that these do not use. */
+/* Meta of the result, in those of dedup_impl.h's places that a pass does not fill. */
 enum { META_ASKED = GW_META_KEYS, META_NEW = GW_META_PAIRS, META_HELD = GW_META_CLUSTERS };
 enum { META_BITS = GW_META_EXACT, META_HASHES = GW_META_RUN };
 
@@ -151,11 +150,6 @@ static gw_status finish(pass *p, gw_diags *dg) {
     p->meta[META_HELD] = (uint64_t)gw_bloom_count(p->filter);
     p->meta[META_BITS] = (uint64_t)gw_bloom_bits(p->filter);
     p->meta[META_HASHES] = (uint64_t)gw_bloom_hashes(p->filter);
-    double rate = gw_bloom_rate(p->filter, gw_bloom_count(p->filter));
-    if (!o->in && rate > 2 * o->rate)
-        gw_log_warn("dedup.bloom_keys expects %" PRId64 " keys, and %" PRId64
-                    " came: the rate of false alarms has grown from %g to %.2g",
-                    o->expected, gw_bloom_count(p->filter), o->rate, rate);
     gw_recs_writer *w = p->out;
     p->out = NULL;
     return gw_recs_finish(w, p->meta, dg);
@@ -195,14 +189,14 @@ gw_status gw_bloom_pass_result(const gw_bloom_pass_options *o, gw_dedup_result *
     return st;
 }
 
-gw_bloom_pass_totals gw_bloom_pass_of(const gw_dedup_result *r) {
+gw_bloom_pass_totals gw_bloom_pass_of(const gw_bloom_pass_options *o, const gw_dedup_result *r) {
     const uint64_t *m = gw_dedup_result_meta(r);
     gw_bloom_pass_totals t = {.asked = (int64_t)m[META_ASKED],
                               .new_keys = (int64_t)m[META_NEW],
                               .held = (int64_t)m[META_HELD],
                               .bits = (int64_t)m[META_BITS],
                               .hashes = (int)m[META_HASHES]};
-    if (t.bits > 0)
-        t.rate = pow(1 - exp(-(double)t.hashes * (double)t.held / (double)t.bits), t.hashes);
+    t.expected = o->in ? gw_bloom_room(t.bits, t.hashes) : o->expected;
+    if (t.bits > 0) t.rate = gw_bloom_rate_of(t.bits, t.hashes, t.held);
     return t;
 }

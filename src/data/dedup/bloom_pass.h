@@ -50,10 +50,11 @@ typedef struct gw_bloom_pass_totals {
     int64_t asked;    /* keys */
     int64_t new_keys; /* that it had not seen */
     int64_t held;     /* in it at the end, what it began with included (estimated there) */
+    int64_t expected; /* that it was made for; of one that it began with, the most that can be */
     int64_t bits;
     int hashes;
     double rate; /* of false alarms, at the end */
 } gw_bloom_pass_totals;
-gw_bloom_pass_totals gw_bloom_pass_of(const gw_dedup_result *r);
+gw_bloom_pass_totals gw_bloom_pass_of(const gw_bloom_pass_options *o, const gw_dedup_result *r);
 
 #endif

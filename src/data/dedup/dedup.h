@@ -151,6 +151,9 @@ typedef struct gw_dedup_index_info {
  * (dedup-index) where they do not, GW_ERR_IO where there are none. */
 GW_WARN_UNUSED gw_status gw_dedup_index_look(const char *folder, gw_dedup_index_info *out,
                                              gw_diags *dg);
+/* An index of the wanted recipe that has fewer than `bands` lacks its last files: GW_ERR_FORMAT. */
+GW_WARN_UNUSED gw_status gw_dedup_index_bands(const char *folder, const gw_dedup_index_info *x,
+                                              int bands, gw_diags *dg);
 
 /* ---- texts ---- */
 

@@ -53,14 +53,51 @@ static void count_files(const char *folder, gw_dedup_index_info *x, gw_arena *a)
         x->bands++;
 }
 
+static gw_status lacks(const char *folder, int64_t task, int parts, gw_diags *dg) {
+    gw_arena a = {0};
+    gw_diag *g =
+        gw_diag_add(dg, GW_ERROR, GW_ERR_FORMAT, "dedup-index", (gw_where){.file = folder},
+                    "this index lacks its file '%s'", gw_dedup_index_path(folder, task, parts, &a));
+    gw_diag_hint(dg, g, "run the build that wrote the index again, which makes the file anew");
+    gw_arena_release(&a);
+    return GW_ERR_FORMAT;
+}
+
+/* A name beyond those that were counted tells of one that is missing before it. */
+static gw_status check_names(const char *folder, const gw_dedup_index_info *x, gw_diags *dg) {
+    DIR *d = opendir(folder);
+    const struct dirent *e;
+    int band, part, end, beyond = 0, later = 0;
+    while (d && (e = readdir(d))) {
+        end = 0;
+        if (sscanf(e->d_name, "band-%5d-%3d.index%n", &band, &part, &end) != 2 || end == 0)
+            continue;
+        if (e->d_name[end]) continue;
+        beyond |= part >= x->parts;
+        later |= band >= x->bands;
+    }
+    if (d) closedir(d);
+    if (beyond) return lacks(folder, x->parts, 256, dg);
+    return later ? lacks(folder, (int64_t)x->bands * x->parts, x->parts, dg) : GW_OK;
+}
+
+gw_status gw_dedup_index_bands(const char *folder, const gw_dedup_index_info *x, int bands,
+                               gw_diags *dg) {
+    if (x->bands >= bands) return GW_OK;
+    return lacks(folder, (int64_t)x->bands * x->parts, x->parts, dg);
+}
+
 static gw_status add_file(const char *path, bool first, gw_dedup_index_info *x, gw_hasher *h,
                           gw_diags *dg) {
     gw_recs f;
     GW_TRY(gw_recs_open(path, 2, &f, dg));
     gw_status st = GW_OK;
     if (f.nsections != 1 || (!first && f.tag != x->recipe)) {
-        st = gw_fail_at(dg, GW_ERR_FORMAT, "dedup-index", (gw_where){.file = path},
+        gw_diag *g =
+            gw_diag_add(dg, GW_ERROR, GW_ERR_FORMAT, "dedup-index", (gw_where){.file = path},
                         "this file belongs to another index than those beside it");
+        gw_diag_hint(dg, g, "%s", GW_RECS_ANEW);
+        st = GW_ERR_FORMAT;
     } else {
         x->recipe = f.tag;
         x->keys += f.records;
@@ -71,21 +108,25 @@ static gw_status add_file(const char *path, bool first, gw_dedup_index_info *x, 
     return st;
 }
 
+static gw_status add_files(const char *folder, gw_dedup_index_info *x, gw_arena *a, gw_diags *dg) {
+    if (x->parts == 0)
+        return gw_fail_at(dg, GW_ERR_IO, "dedup-index", (gw_where){.file = folder},
+                          "there is no index in this folder (band-000-00.index)");
+    gw_hasher *h = gw_hasher_new();
+    gw_status st = GW_OK;
+    for (int64_t t = 0; t < (int64_t)x->bands * x->parts && st == GW_OK; t++)
+        st = add_file(gw_dedup_index_path(folder, t, x->parts, a), t == 0, x, h, dg);
+    x->content = gw_hasher_get(h);
+    gw_hasher_free(h);
+    return st;
+}
+
 gw_status gw_dedup_index_look(const char *folder, gw_dedup_index_info *out, gw_diags *dg) {
     gw_arena a = {0};
     *out = (gw_dedup_index_info){0};
     count_files(folder, out, &a);
-    if (out->parts == 0) {
-        gw_arena_release(&a);
-        return gw_fail_at(dg, GW_ERR_IO, "dedup-index", (gw_where){.file = folder},
-                          "there is no index in this folder (band-000-00.index)");
-    }
-    gw_hasher *h = gw_hasher_new();
-    gw_status st = GW_OK;
-    for (int64_t t = 0; t < (int64_t)out->bands * out->parts && st == GW_OK; t++)
-        st = add_file(gw_dedup_index_path(folder, t, out->parts, &a), t == 0, out, h, dg);
-    out->content = gw_hasher_get(h);
-    gw_hasher_free(h);
+    gw_status st = check_names(folder, out, dg);
+    if (st == GW_OK) st = add_files(folder, out, &a, dg);
     gw_arena_release(&a);
     return st;
 }

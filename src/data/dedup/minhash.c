@@ -59,7 +59,7 @@ struct gw_minhash {
     {                                                                                              \
         .name = name_, .bands = b, .rows = r, .shingle = n, .chars = chars_, .bits = bits_,        \
         .hash = GW_SHINGLE_##hash_, .text = GW_MINHASH_TEXT_##text_, .splitter = GW_SPLIT_##split, \
-        .seed = 1, .datatrove = trove, .equal_to = trove ? "datatrove" : NULL, .about = about_     \
+        .seed = 1, .equal_to = trove ? "datatrove" : NULL, .about = about_                         \
     }
 /* RedPajama-V2's: 13 of the words that its signals count, permutations of seed 42. */
 #define REDPAJAMA(name_, b, r, about_)                                                             \

@@ -39,7 +39,6 @@ typedef struct gw_minhash_recipe {
                              connector, so that two in a row leave an empty word between them */
     uint32_t seed;        /* of numpy's RandomState, from which the permutations come */
     bool pairs;           /* a and b of each permutation drawn in turn, not all a first */
-    bool datatrove;       /* values are bit-equal to datatrove's */
     const char *equal_to; /* the project whose values are bit-equal, or NULL */
     const char *about;
 } gw_minhash_recipe;

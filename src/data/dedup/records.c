@@ -194,7 +194,7 @@ gw_status gw_recs_finish(gw_recs_writer *w, const uint64_t *meta, gw_diags *dg) 
 static gw_status damaged(gw_diags *dg, const char *path, const char *what) {
     gw_diag *g = gw_diag_add(dg, GW_ERROR, GW_ERR_FORMAT, "dedup-file", (gw_where){.file = path},
                              "'%s' is not as it was written: %s", path, what);
-    gw_diag_hint(dg, g, "remove the file and run again: it is made anew");
+    gw_diag_hint(dg, g, "%s", GW_RECS_ANEW);
     return GW_ERR_FORMAT;
 }
 

@@ -53,6 +53,8 @@ void gw_recs_close(gw_recs *r);
 /* Reads a section's records into *buffer (gw_mem memory of *cap records, which grows), checked. */
 GW_WARN_UNUSED gw_status gw_recs_read(const gw_recs *r, int64_t section, uint64_t **buffer,
                                       int64_t *cap, gw_diags *dg);
+/* What to do about a damaged one, be it of this build or, in an index, of an earlier one. */
+#define GW_RECS_ANEW "remove the file and run the build that wrote it again, which makes it anew"
 /* Reads all of a file, of whatever records: is every byte the one that was written? */
 GW_WARN_UNUSED gw_status gw_recs_verify(const char *path, gw_diags *dg);
 /* Is there a whole file with this tag, number of words and of sections? Says nothing if not. */

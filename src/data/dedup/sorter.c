@@ -165,9 +165,12 @@ static gw_status stream_check(const stream *s, gw_diags *dg) {
     if (!s->hasher) return GW_OK;
     gw_hash128 h = gw_hasher_get(s->hasher);
     if (h.lo == s->run.hash.lo && h.hi == s->run.hash.hi) return GW_OK;
-    return GW_FAIL(dg, GW_ERR_FORMAT, "dedup-file",
-                   "'%s' is not as it was written: the hash of bytes %lld to %lld differs",
-                   s->run.path, (long long)s->run.offset, (long long)s->offset);
+    gw_diag *g =
+        gw_diag_add(dg, GW_ERROR, GW_ERR_FORMAT, "dedup-file", (gw_where){.file = s->run.path},
+                    "'%s' is not as it was written: the hash of bytes %lld to %lld differs",
+                    s->run.path, (long long)s->run.offset, (long long)s->offset);
+    gw_diag_hint(dg, g, "%s", GW_RECS_ANEW);
+    return GW_ERR_FORMAT;
 }
 
 /* Moves to the next record, reading when the buffer is used up. Sets *record to NULL at the end. */

@@ -264,7 +264,6 @@ static gw_status groups(gw_substring *s, gw_sorter *ranges, uint64_t *meta, gw_d
     for (;;) {
         GW_TRY(gw_sorter_next(s->windows, &r, dg));
         if (!r) return GW_OK;
-        meta[GW_META_KEYS]++;
         if (!any || r[0] != key[0] || r[1] != key[1]) {
             memcpy(key, r, 16);
             memcpy(first, r + 2, 16);

@@ -34,6 +34,8 @@ static inline bool filter_over(double x, double limit) { return x > limit; }
 static inline bool filter_under(double x, double limit) { return x < limit; }
 /* a / b, or NaN. */
 static inline double filter_ratio(double a, double b) { return b != 0 ? a / b : (double)NAN; }
+/* To eight places, as RedPajama-V2's signals are. */
+static inline double filter_round8(double x) { return nearbyint(x * 1e8) / 1e8; }
 static inline bool filter_is_on(const gw_filter_args *a, int param) {
     return a->number[param] != 0 && !isnan(a->number[param]);
 }
@@ -80,9 +82,5 @@ bool filter_is_stop_word(bool any_case, const char *p, int64_t n);
 
 /* gopher_dclm.c: words of a page as DCLM counts them. */
 int64_t gw_dclm_page_words(const char *p, int64_t n);
-
-/* Lower case as Python's str.lower() for what the lists hold: ASCII, Latin-1, Greek, Cyrillic and
- * whatever else utf8proc knows to be one letter for one. Appends. */
-void filter_lower(const char *p, int64_t n, gw_str *out);
 
 #endif

@@ -12,6 +12,7 @@
 // word of its own. Entries are plain text here, where they are regular expressions there.
 #include <string.h>
 
+#include "data/dedup/simplify.h"     /* gw_simplify_lower */
 #include "data/filter/filter_impl.h" /* gw_filter_desc */
 #include "data/text/words_impl.h"    /* words_class_at */
 
@@ -311,8 +312,7 @@ static void measure_ban(gw_measure *m, const gw_filter_args *a, void *state, dou
     const char *text = gw_str_c(m->text);
     int64_t n = (int64_t)m->text->len;
     if (!filter_is_on(a, W_CASE)) {
-        gw_str_clear(&b->lower);
-        filter_lower(text, n, &b->lower);
+        gw_simplify_lower(text, n, &b->lower);
         text = gw_str_c(&b->lower);
         n = (int64_t)b->lower.len;
     }

@@ -7,11 +7,9 @@
 // by bisection, apart from the root, which has a table.
 #include <stdlib.h>
 #include <string.h>
-#include <utf8proc.h>
 
 #include "base/io.h"                 /* gw_file_read */
 #include "data/filter/filter_impl.h" /* filter_set, filter_automaton */
-#include "data/unicode.h"            /* gw_utf8_decode */
 
 void filter_set_release(filter_set *s) {
     gw_smap_release(&s->map);
@@ -198,27 +196,6 @@ bool filter_automaton_any(const filter_automaton *a, const char *p, int64_t n,
             if (accept(p, n, i + 1 - a->nodes[o].depth, i + 1)) return true;
     }
     return false;
-}
-
-void filter_lower(const char *p, int64_t n, gw_str *out) {
-    const char *end = p + n;
-    while (p < end) {
-        if ((uint8_t)*p < 128) {
-            gw_str_add_char(out, (char)(*p >= 'A' && *p <= 'Z' ? *p + 32 : *p));
-            p++;
-            continue;
-        }
-        int len;
-        uint32_t cp = gw_utf8_decode((const uint8_t *)p, (const uint8_t *)end, &len);
-        if (cp == GW_CP_INVALID)
-            gw_str_add_char(out, *p);
-        else {
-            uint8_t utf8[4];
-            int size = gw_utf8_encode((uint32_t)utf8proc_tolower((int32_t)cp), utf8);
-            gw_str_add_n(out, utf8, (size_t)size);
-        }
-        p += len;
-    }
 }
 
 bool filter_is_stop_word(bool any_case, const char *p, int64_t n) {

@@ -12,6 +12,7 @@
 // order of documents there, it is not offered.
 #include <string.h>
 
+#include "data/dedup/simplify.h"     /* gw_simplify_lower */
 #include "data/filter/filter_impl.h" /* gw_filter_desc, filter_set */
 #include "data/text/words_impl.h"    /* words_class_at */
 
@@ -216,8 +217,7 @@ static void measure_bad(gw_measure *m, const gw_filter_args *a, void *state, dou
     c[0] = 0;
     if (*lang && strcmp(lang, a->text[B_LANGUAGE]) != 0) return;
     if (!*lang) lang = a->text[B_LANGUAGE];
-    gw_str_clear(&b->lower);
-    filter_lower(gw_str_c(m->text), (int64_t)m->text->len, &b->lower);
+    gw_simplify_lower(gw_str_c(m->text), (int64_t)m->text->len, &b->lower);
     const char *text = gw_str_c(&b->lower);
     int64_t n = (int64_t)b->lower.len;
     bool spaceless = !strcmp(lang, "ja") || !strcmp(lang, "th") || !strcmp(lang, "zh");

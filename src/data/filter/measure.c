@@ -16,6 +16,7 @@
 #include "base/arena.h"            /* gw_mem_realloc */
 #include "base/hash.h"             /* gw_hash64 */
 #include "data/filter/scan_text.h" /* text_find_break */
+#include "data/text/plain.h"       /* gw_plain_text */
 #include "data/text/words_impl.h"  /* words_class_at */
 
 void gw_tally_reset(gw_tally *t, int64_t n) {
@@ -34,8 +35,7 @@ void gw_measure_begin(gw_measure *m, const gw_filter_facts *facts, gw_str *text)
     m->facts = facts;
     m->text = text;
     gw_str_reserve(text, 0);
-    memset(m->known, 0, sizeof m->known);
-    memset(m->grams_known, 0, sizeof m->grams_known);
+    gw_measure_changed(m);
 }
 
 void gw_measure_release(gw_measure *m) {
@@ -44,6 +44,9 @@ void gw_measure_release(gw_measure *m) {
     gw_mem_free(m->gram_places);
     gw_mem_free(m->gram_sum);
     gw_mem_free(m->gram_bits);
+    gw_plain_free(m->plain);
+    gw_str_release(&m->plain_text);
+    gw_words_free(m->plain_words);
     gw_str_release(&m->spare);
     gw_words_free(m->scratch);
 }
@@ -51,6 +54,7 @@ void gw_measure_release(gw_measure *m) {
 void gw_measure_changed(gw_measure *m) {
     memset(m->known, 0, sizeof m->known);
     memset(m->grams_known, 0, sizeof m->grams_known);
+    m->plain_known = false;
 }
 
 void gw_measure_replace(gw_measure *m) {
@@ -73,6 +77,19 @@ const gw_words *gw_measure_words(gw_measure *m, gw_splitter kind, const gw_word_
     }
     if (facts) *facts = m->words[kind]->facts;
     return m->words[kind];
+}
+
+const gw_words *gw_measure_plain_words(gw_measure *m) {
+    if (m->plain_known) return m->plain_words;
+    if (!m->plain) {
+        m->plain = gw_plain_new();
+        m->plain_words = gw_words_new();
+    }
+    gw_plain_text(m->plain, gw_str_c(m->text), (int64_t)m->text->len, &m->plain_text);
+    gw_words_measure(m->plain_words, GW_SPLIT_WHITESPACE, gw_str_c(&m->plain_text),
+                     (int64_t)m->plain_text.len);
+    m->plain_known = true;
+    return m->plain_words;
 }
 
 const gw_gram_stats *gw_measure_grams(gw_measure *m, gw_splitter kind, gw_gram_needs needs) {

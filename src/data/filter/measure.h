@@ -78,6 +78,10 @@ typedef struct gw_measure {
     uint32_t *gram_sum; /* characters before each word */
     uint64_t *gram_bits;
     int64_t gram_cap, gram_words;
+    struct gw_plain *plain; /* RedPajama-V2's plain text and its words, made when first asked for */
+    gw_str plain_text;
+    gw_words *plain_words;
+    bool plain_known;
     gw_str spare; /* for a new text */
     gw_words *scratch;
 } gw_measure;
@@ -95,6 +99,8 @@ void gw_measure_know_words(gw_measure *m, gw_splitter kind, int64_t n);
 
 /* Words of the text and their facts; the second is indexed as the first's items. */
 const gw_words *gw_measure_words(gw_measure *m, gw_splitter kind, const gw_word_facts **facts);
+/* Those of RedPajama-V2's plain text (text/plain.h) at white space, with their facts. */
+const gw_words *gw_measure_plain_words(gw_measure *m);
 /* n-gram statistics [2..GW_GRAM_MAX] over those words. */
 const gw_gram_stats *gw_measure_grams(gw_measure *m, gw_splitter kind, gw_gram_needs needs);
 /* The same over any words. */

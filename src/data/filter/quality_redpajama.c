@@ -14,9 +14,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#include "base/arena.h"              /* gw_mem_zalloc */
 #include "data/filter/filter_impl.h" /* gw_filter_desc */
-#include "data/text/plain.h"         /* gw_plain_text */
 #include "data/text/words_impl.h"    /* words_class_at */
 #include "data/unicode.h"            /* gw_utf8_decode */
 
@@ -52,44 +50,17 @@ static const char *const reasons[] = {
     "ellipses",  "no_letters", "unique_words", "entropy",    "capitals", "few_sentences",
 };
 
-typedef struct scratch {
-    gw_plain *plain;
-    gw_str text;
-    gw_words *words;
-} scratch;
-
-static gw_status open(const gw_filter_args *a, void **state, gw_diags *dg) {
-    (void)a;
-    (void)dg;
-    scratch *s = gw_mem_zalloc(sizeof *s);
-    s->plain = gw_plain_new();
-    s->words = gw_words_new();
-    *state = s;
-    return GW_OK;
-}
-
-static void close(void *state) {
-    scratch *s = state;
-    if (!s) return;
-    gw_plain_free(s->plain);
-    gw_words_free(s->words);
-    gw_str_release(&s->text);
-    gw_mem_free(s);
-}
-
-static double round8(double x) { return nearbyint(x * 1e8) / 1e8; }
 static double share(int64_t part, int64_t whole) {
-    return whole ? round8((double)part / (double)whole) : (double)NAN;
+    return whole ? filter_round8((double)part / (double)whole) : (double)NAN;
 }
 
-static void count_words(gw_measure *m, scratch *s, double *c) {
-    gw_plain_text(s->plain, gw_str_c(m->text), (int64_t)m->text->len, &s->text);
-    gw_words_measure(s->words, GW_SPLIT_WHITESPACE, gw_str_c(&s->text), (int64_t)s->text.len);
-    int64_t n = s->words->count, chars = 0, unique = 0;
+static void count_words(gw_measure *m, double *c) {
+    const gw_words *w = gw_measure_plain_words(m);
+    int64_t n = w->count, chars = 0, unique = 0;
     gw_tally_reset(&m->tally, n);
     for (int64_t i = 0; i < n; i++) {
-        chars += s->words->facts[i].chars;
-        unique += gw_tally_add(&m->tally, s->words->facts[i].hash, i)->count == 1;
+        chars += w->facts[i].chars;
+        unique += gw_tally_add(&m->tally, w->facts[i].hash, i)->count == 1;
     }
     double entropy = 0;
     for (uint64_t i = 0; n && i <= m->tally.mask; i++) {
@@ -99,7 +70,7 @@ static void count_words(gw_measure *m, scratch *s, double *c) {
     c[COUNT] = (double)n;
     c[MEAN] = share(chars, n);
     c[UNIQUE] = share(unique, n);
-    c[ENTROPY] = n ? round8(entropy) : (double)NAN;
+    c[ENTROPY] = n ? filter_round8(entropy) : (double)NAN;
 }
 
 /* Cased but no capital: lower and title case, and the letters above the line that count as lower
@@ -141,7 +112,7 @@ static void count_raw(const char *text, int64_t n, double *c) {
     int64_t symbols =
         gw_text_count(text, n, "#") + gw_text_count(text, n, "...") + gw_text_count(text, n, "…");
     c[SYMBOLS] = share(symbols, words);
-    c[NO_ALPH] = words ? round8(1 - (double)latin / (double)words) : (double)NAN;
+    c[NO_ALPH] = words ? filter_round8(1 - (double)latin / (double)words) : (double)NAN;
     c[CAPS] = share(capitals, words);
 }
 
@@ -189,9 +160,10 @@ static int64_t count_sentences(const char *text, int64_t n) {
 
 static void measure(gw_measure *m, const gw_filter_args *a, void *state, double *c) {
     (void)a;
+    (void)state;
     const char *text = gw_str_c(m->text);
     int64_t n = (int64_t)m->text->len;
-    count_words(m, state, c);
+    count_words(m, c);
     count_raw(text, n, c);
     count_lines(text, n, c);
     c[SENTENCES] = (double)count_sentences(text, n);
@@ -223,8 +195,8 @@ const gw_filter_desc gw_filter_gopher_quality_redpajama = {
     .ncolumns = FILTER_COUNT(columns),
     .reasons = reasons,
     .nreasons = FILTER_COUNT(reasons),
-    .open = open,
-    .close = close,
+    .open = filter_open_none,
+    .close = filter_close_none,
     .measure = measure,
     .decide = decide,
 };

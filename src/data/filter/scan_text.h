@@ -17,8 +17,7 @@ typedef struct text_phrase {
     const char *text;
     uint8_t bytes, pair;
 } text_phrase;
-enum { TEXT_PHRASES = 8 };
-/* Which of the phrases stand in text[0, n): bit k for phrases[k], k < nphrases <= TEXT_PHRASES. */
+/* Which of the phrases stand in text[0, n): bit k for phrases[k], k < nphrases <= 32. */
 unsigned text_find_phrases(const text_phrase *phrases, int nphrases, const char *text, int64_t n);
 
 #endif

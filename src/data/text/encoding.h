@@ -63,7 +63,8 @@ gw_encoding gw_encoding_prescan(const uint8_t *raw, size_t n);
  * bytes look like. A label is not believed where the bytes are valid UTF-8 with characters beyond
  * ASCII, or where they cannot be UTF-8 though it says so. */
 gw_encoding gw_encoding_choose(const uint8_t *raw, size_t n, const char *charset, bool html);
-/* By the bytes alone: UTF-8 if valid, else the likeliest of the multi-byte and single-byte ones. */
+/* By the bytes alone: UTF-8 if valid, else the likeliest of the multi-byte and single-byte ones;
+ * windows-1252 where there is too little to tell. */
 gw_encoding gw_encoding_guess(const uint8_t *raw, size_t n);
 
 /* Converters, kept between documents; one thread's. Zero-initialised is ready. */

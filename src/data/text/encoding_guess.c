@@ -10,6 +10,10 @@
 // and the pairs of the frequent characters have known lead bytes. Among single-byte ones each is
 // tried: the right one gives letters of one script, lower case inside words, and the letters that
 // its languages use; a wrong one gives symbols inside words and capitals after small letters.
+// Little evidence is none: a page that declares nothing is windows-1252 to browsers (HTML Standard,
+// "determining the character encoding", the last step), and so it is here unless another one for
+// Latin letters fits better by the worth of more than two of them, or one for another script gives
+// three letters in a row: accented letters of Latin text stand alone.
 // Sources: the structure is that of the encodings' definitions; the method is the one of Li and
 // Momoi, "A composite approach to language/encoding detection" (2001), with the tables left small.
 #include <string.h>
@@ -20,6 +24,7 @@
 #include "data/unicode.h"            /* gw_uni_class */
 
 enum { SAMPLE = 1 << 16, HIGH_BYTES = 4096, PRESCAN = 1024 };
+enum { EVIDENCE = 12, WORD = 3 }; /* of another single-byte encoding than windows-1252 */
 
 /* --- <meta> ----------------------------------------------------------------------------------- */
 
@@ -256,6 +261,7 @@ typedef struct candidate {
 } candidate;
 
 static const candidate candidates[] = {
+    /* first: what a page without evidence has */
     {GW_ENC_WINDOWS_1252, "éèàçêâîôûùëïöäüßñóíáúãõåæøÉÄÖÜ"},
     {GW_ENC_WINDOWS_1251, "оеаинтсрвлкмдпуяыьгзбчйхжшюцщэфіїєґ"},
     {GW_ENC_KOI8_R, "оеаинтсрвлкмдпуяыьгзбчйхжшюцщэф"},
@@ -321,19 +327,43 @@ static int worth(const meaning *m, uint8_t before, uint8_t b, uint8_t after) {
     return score;
 }
 
+/* Is the character a letter of another script than Latin, or a sign that stands on one? */
+static bool is_foreign(const meaning *m, uint8_t b) {
+    return script_of(m->cp[b]) > 1 &&
+           (m->class_[b] & (GW_CLASS_LETTER | GW_CLASS_LOWER)); /* marks are LOWER too */
+}
+
+/* The worth of the sample in an encoding, and the longest run of letters that are not Latin. */
+static int64_t score_of(const candidate *c, const uint8_t *p, size_t n, int *longest) {
+    meaning m;
+    int64_t score = 0, seen = 0;
+    int run = 0;
+    mean(c, &m);
+    *longest = 0;
+    for (size_t i = 0; i < n && seen < HIGH_BYTES; i++) {
+        run = p[i] >= 0x80 && is_foreign(&m, p[i]) ? run + 1 : 0;
+        *longest = GW_MAX(*longest, run);
+        if (p[i] < 0x80) continue;
+        seen++;
+        score += worth(&m, i ? p[i - 1] : ' ', p[i], i + 1 < n ? p[i + 1] : ' ');
+    }
+    return score;
+}
+
+static bool is_latin(const candidate *c) {
+    const uint8_t *letters = (const uint8_t *)c->letters;
+    int len;
+    return script_of(gw_utf8_decode(letters, letters + strlen(c->letters), &len)) == 1;
+}
+
 static gw_encoding guess_single(const uint8_t *p, size_t n) {
     gw_encoding best = GW_ENC_WINDOWS_1252;
-    int64_t best_score = INT64_MIN;
-    for (size_t c = 0; c < GW_COUNT(candidates); c++) {
-        meaning m;
-        int64_t score = 0, seen = 0;
-        mean(&candidates[c], &m);
-        for (size_t i = 0; i < n && seen < HIGH_BYTES; i++) {
-            if (p[i] < 0x80) continue;
-            seen++;
-            score += worth(&m, i ? p[i - 1] : ' ', p[i], i + 1 < n ? p[i + 1] : ' ');
-        }
-        if (score > best_score) best = candidates[c].encoding, best_score = score;
+    int word;
+    int64_t fallback = score_of(&candidates[0], p, n, &word), best_score = fallback;
+    for (size_t c = 1; c < GW_COUNT(candidates); c++) {
+        int64_t score = score_of(&candidates[c], p, n, &word);
+        bool enough = is_latin(&candidates[c]) ? score >= fallback + EVIDENCE : word >= WORD;
+        if (enough && score > best_score) best = candidates[c].encoding, best_score = score;
     }
     return best;
 }
@@ -378,8 +408,10 @@ gw_encoding gw_encoding_guess(const uint8_t *raw, size_t n) {
 
 /* --- the decision ----------------------------------------------------------------------------- */
 
-/* True if most characters beyond ASCII are right though some are not. */
-static bool mostly_utf8(const uint8_t *p, size_t n) {
+/* True if most characters beyond ASCII are right though some are not; without a label one must be.
+ * What the end cuts is neither: with a label whatever the last three bytes are, without one the
+ * beginning of a character. */
+static bool mostly_utf8(const uint8_t *p, size_t n, bool declared) {
     int64_t good = 0, bad = 0;
     sample_of(&p, &n);
     for (size_t i = 0; i < n;) {
@@ -387,11 +419,12 @@ static bool mostly_utf8(const uint8_t *p, size_t n) {
         if (p[i] >= 0x80) {
             bool ok = gw_utf8_decode(p + i, p + n, &len) != GW_CP_INVALID;
             good += ok;
-            bad += !ok && n - i >= 4;
+            bool cut = n - i < 4 && (declared || gw_utf8_may_complete(p + i, n - i));
+            bad += !ok && !cut;
         }
         i += (size_t)len;
     }
-    return good >= bad * 3;
+    return good >= bad * 3 && (declared || good > 0);
 }
 
 gw_encoding gw_encoding_choose_knowing(const uint8_t *raw, size_t n, const char *charset, bool html,
@@ -408,8 +441,9 @@ gw_encoding gw_encoding_choose_knowing(const uint8_t *raw, size_t n, const char 
         if (utf16 && nuls) return said;
         return nuls ? gw_encoding_guess(raw, n) : GW_ENC_UTF8;
     }
-    if (said == GW_ENC_UTF8) return mostly_utf8(raw, n) ? said : guess_legacy(raw, n);
-    return said != GW_ENC_UNKNOWN ? said : mostly_utf8(raw, n) ? GW_ENC_UTF8 : guess_legacy(raw, n);
+    if (said == GW_ENC_UTF8) return mostly_utf8(raw, n, true) ? said : guess_legacy(raw, n);
+    if (said != GW_ENC_UNKNOWN) return said;
+    return mostly_utf8(raw, n, false) ? GW_ENC_UTF8 : guess_legacy(raw, n);
 }
 
 gw_encoding gw_encoding_choose(const uint8_t *raw, size_t n, const char *charset, bool html) {

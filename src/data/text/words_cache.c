@@ -11,8 +11,8 @@
 //
 // The hash of a word is of its bytes, filled up with zeros to 16, and its length; equal words have
 // equal hashes whichever way they came. What must hold: the words are those that
-// gw_words_split would find span by span with nothing remembered (tests/data/test_words.c compares
-// them), and no byte outside the text is read.
+// gw_words_split would find span by span with nothing remembered (tests/data/test_words_cache.c
+// compares them), and no byte outside the text is read.
 #include <string.h>
 #if defined(__SSE2__)
 #include <emmintrin.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inside of a gw_words: rules of the two spaCy tokenizers, and scratch.
+// The inside of a gw_words: rules of spaCy's tokenizers, and scratch.
 #ifndef GW_DATA_TEXT_WORDS_IMPL_H
 #define GW_DATA_TEXT_WORDS_IMPL_H
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Languages whose words datatrove cuts by rules of spaCy that are not English's: German, French,
-// Malay and some fifty more.
+// Malay and 37 more.
 //
 // A language differs in its patterns (what is taken off the front and the end of a span, where its
 // inside is cut, what stays whole) and in its special cases; how they are applied is the same
@@ -182,7 +182,6 @@ static const char *sentence_end(const char *p, const char *end) {
         uint32_t c = words_class_at(at, end, &len);
         if (at > p && ends_sentence(at, end, &len)) return behind_marks(at, end);
         bool capital = c & GW_CH_UPPERCASE && c & GW_CH_LETTER;
-        words_class_at(at, end, &len);
         at += len;
         if (capital && at < end && *at == '.') {
             fallback = at;
