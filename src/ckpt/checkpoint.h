@@ -77,7 +77,8 @@ typedef struct gw_ckpt_probe {
     bool half;        /* products were in sixteen bits or fewer */
 } gw_ckpt_probe;
 
-/* Everything but tensors. Strings are borrowed on save, in the arena after a read. */
+/* Everything but tensors. Strings are borrowed on save (NULL is ""), in the arena after a read.
+ */
 typedef struct gw_ckpt_meta {
     int64_t step;        /* updates done */
     int64_t batch;       /* batches used, skipped ones included */

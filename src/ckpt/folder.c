@@ -413,12 +413,12 @@ static gw_status prune(pruning *x, const gw_ckpt_list *list, int64_t keep_last, 
         if (f->state == GW_CKPT_DAMAGED && f->manifest) refer(&x->needed, f->manifest, i, &x->mem);
         if (f->state != GW_CKPT_COMPLETE) continue;
         kept[i] = f->stays;
-        if (kept[i]) refer(&x->needed, f->manifest, i, &x->mem);
-        if (kept[i]) continue;
-        newest = GW_MAX(newest, f->step);
-        if (++seen == keep_last) oldest = f->step;
-        kept[i] = keep_last == 0 || seen <= keep_last ||
-                  (keep_every > 0 && f->step % keep_every == 0) || f->step == busy;
+        if (!f->stays) {
+            newest = GW_MAX(newest, f->step);
+            if (++seen == keep_last) oldest = f->step;
+            kept[i] = keep_last == 0 || seen <= keep_last ||
+                      (keep_every > 0 && f->step % keep_every == 0) || f->step == busy;
+        }
         if (kept[i]) refer(&x->needed, f->manifest, i, &x->mem);
     }
     for (int i = 0; i < list->n; i++)

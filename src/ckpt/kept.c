@@ -108,21 +108,17 @@ static gw_status add_all(const gw_place *p, const char *home, const gw_ckpt_list
 
 gw_status gw_checkpoint_keep_all(const char *run_dir, gw_diags *dg) {
     gw_arena mem = {0};
-    gw_place p;
-    gw_ckpt_list list;
+    gw_place p = {0};
+    gw_ckpt_list list = {0};
     const char *home = gw_checkpoint_home(run_dir, &mem);
     gw_status st = gw_checkpoint_list(run_dir, &mem, &list, dg);
-    if (st == GW_OK && list.n == 0) {
-        gw_arena_release(&mem);
-        return GW_OK;
-    }
-    if (st == GW_OK && list.kept_fault)
-        st = GW_FAIL(dg, GW_ERR_FORMAT, "checkpoint-kept", "%s", list.kept_fault);
-    if (st == GW_OK) {
-        st = gw_place_open(&p, home, dg);
+    if (list.n > 0) {
+        if (list.kept_fault)
+            st = GW_FAIL(dg, GW_ERR_FORMAT, "checkpoint-kept", "%s", list.kept_fault);
+        if (st == GW_OK) st = gw_place_open(&p, home, dg);
         if (st == GW_OK) st = add_all(&p, home, &list, &mem, dg);
-        gw_place_close(&p);
     }
+    gw_place_close(&p);
     gw_arena_release(&mem);
     return st;
 }

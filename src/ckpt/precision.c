@@ -17,18 +17,15 @@
 // it. A number too small for the narrower type becomes 0 (float16 has nothing below 6e-8): counted
 // too, since the square of a gradient may well be so small.
 //
-// Values go through float32, block by block, so that the loops are plain ones a compiler unrolls.
+// Values go through float32, block by block, by the conversions of the kernels.
 #include "ckpt/precision.h"
 
-#include <string.h>
-
-#include "base/compiler.h" /* GW_VECTORIZE */
-#include "base/num.h"      /* gw_bf16, gw_fp16 */
-#include "base/panic.h"    /* gw_panic */
+#include "base/compiler.h"  /* GW_VECTORIZE */
+#include "base/num.h"       /* gw_f32_bits */
+#include "base/panic.h"     /* gw_panic */
+#include "kernel/cpu/vec.h" /* gw_vec_load, gw_vec_store */
 
 GW_VECTORIZE
-
-enum { BLOCK = 1024 };
 
 static bool is_one(gw_dtype t) { return t == GW_F32 || t == GW_BF16 || t == GW_F16; }
 
@@ -40,30 +37,10 @@ bool gw_ckpt_widens(gw_dtype from, gw_dtype to) {
     return from == to || (is_one(from) && to == GW_F32);
 }
 
-/* n elements as float32. */
-static void widen(gw_dtype from, const void *src, int64_t n, float *GW_RESTRICT out) {
-    if (from == GW_F32)
-        memcpy(out, src, (size_t)n * sizeof *out);
-    else if (from == GW_BF16)
-        for (int64_t i = 0; i < n; i++) out[i] = gw_bf16_to_f32(((const gw_bf16 *)src)[i]);
-    else
-        for (int64_t i = 0; i < n; i++) out[i] = gw_fp16_to_f32(((const gw_fp16 *)src)[i]);
-}
-
-/* gw_bf16_from_f32, without a branch. */
-static uint16_t bf16_of(uint32_t u) {
-    uint32_t nearest = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16, quiet = (u >> 16) | 0x40u;
-    return (uint16_t)((u & 0x7fffffffu) > 0x7f800000u ? quiet : nearest);
-}
-
-/* The values in sixteen bits; what became of them is counted. */
-static void narrow(const float *GW_RESTRICT x, gw_dtype to, uint16_t *GW_RESTRICT out, int64_t n,
-                   gw_ckpt_rounding *r) {
+/* What became of values in sixteen bits. */
+static void count(const float *x, const uint16_t *out, gw_dtype to, int64_t n,
+                  gw_ckpt_rounding *r) {
     uint32_t overflowed = 0, vanished = 0, infinity = to == GW_BF16 ? 0x7f80u : 0x7c00u;
-    if (to == GW_BF16)
-        for (int64_t i = 0; i < n; i++) out[i] = bf16_of(gw_f32_bits(x[i]));
-    else
-        for (int64_t i = 0; i < n; i++) out[i] = gw_fp16_from_f32(x[i]).bits;
     for (int64_t i = 0; i < n; i++) {
         uint32_t was = gw_f32_bits(x[i]) & 0x7fffffffu, is = out[i] & 0x7fffu;
         overflowed += (uint32_t)((was < 0x7f800000u) & (is == infinity));
@@ -75,16 +52,13 @@ static void narrow(const float *GW_RESTRICT x, gw_dtype to, uint16_t *GW_RESTRIC
 
 void gw_ckpt_convert(gw_dtype from, const void *src, gw_dtype to, void *dst, int64_t n,
                      gw_ckpt_rounding *r) {
-    float x[BLOCK];
+    float x[GW_VEC_BLOCK];
     if (!gw_ckpt_converts(from, to))
         gw_panic("%s is not converted to %s", gw_dtype_name(from), gw_dtype_name(to));
-    int64_t each = gw_dtype_bits(from) / 8;
-    for (int64_t at = 0; at < n; at += BLOCK) {
-        int64_t part = GW_MIN(n - at, (int64_t)BLOCK);
-        widen(from, (const char *)src + at * each, part, x);
-        if (to == GW_F32)
-            memcpy((float *)dst + at, x, (size_t)part * sizeof *x);
-        else
-            narrow(x, to, (uint16_t *)dst + at, part, r);
+    for (int64_t at = 0; at < n; at += GW_VEC_BLOCK) {
+        int64_t part = GW_MIN(n - at, (int64_t)GW_VEC_BLOCK);
+        gw_vec_load(x, src, from, at, part);
+        gw_vec_store(dst, to, at, x, part);
+        if (to != GW_F32) count(x, (const uint16_t *)dst + at, to, part, r);
     }
 }

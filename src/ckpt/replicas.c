@@ -12,7 +12,7 @@
 //   all     by all others: a rank reads all that it holds.
 //
 // The hashes need not travel. A rank sums over what it wrote, each share as often as it is
-// compared, and over what it compared; a term is a mix of tensor, share and hash. Over all ranks
+// compared, and over what it compared; a term is a hash of tensor, share and hash. Over all ranks
 // the two sums are equal modulo 2^64, or some copy is another. Only then are the hashes exchanged,
 // to say where.
 //
@@ -28,14 +28,9 @@
 #include "base/str.h"      /* gw_str */
 #include "run/exec_comm.h" /* gw_exec_group_rank */
 
-static uint64_t mix(uint64_t x) {
-    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return x ^ (x >> 31);
-}
-
 static uint64_t term(const gw_ckpt_copy *c) {
-    return mix(mix(((uint64_t)(uint32_t)c->tensor << 32) | (uint32_t)c->share) ^ c->hash);
+    _Static_assert(sizeof *c == 2 * sizeof(int32_t) + sizeof(uint64_t), "no padding is hashed");
+    return gw_hash64(c, sizeof *c, 0);
 }
 
 /* The ranks that hold the same elements of a tensor as others do. */
@@ -89,6 +84,7 @@ void gw_ckpt_copies_take(gw_ckpt_plan *p, const gw_ckpt_tensor *tensors, int n, 
     GW_VEC(gw_ckpt_copy) list = {0};
     *out = (gw_ckpt_copies){0};
     if (!mesh || how == GW_CKPT_REPLICAS_TRUST) return;
+    uint64_t turn = gw_hash64(&step, sizeof step, 0);
     for (int i = 0; i < n; i++) {
         const gw_ckpt_tensor *t = &tensors[i];
         const gw_ckpt_shares *shares = gw_ckpt_plan_of(p, i);
@@ -97,7 +93,7 @@ void gw_ckpt_copies_take(gw_ckpt_plan *p, const gw_ckpt_tensor *tensors, int n, 
         holders h = holders_of(t->type, mesh);
         for (int k = 0; h.replicas > 1 && k < shares->n; k++) {
             const gw_ckpt_share *s = &shares->items[k];
-            if (!compares(&h, rank, s->rank, mix((uint64_t)step), how)) continue;
+            if (!compares(&h, rank, s->rank, turn, how)) continue;
             int64_t bytes = s->piece.count * each;
             gw_ckpt_copy c = {i, k, hash_of((const char *)t->data + s->local * each, bytes)};
             out->bytes += bytes;
@@ -166,25 +162,25 @@ static gw_status gather(gw_comm *comm, const gw_ckpt_copies *compared, const gw_
     return GW_OK;
 }
 
-/* The copies [i, end) are of one share. Says so of the first that differ; counts them. */
-static void look_at(const held *h, int64_t end, gw_ckpt_plan *p, const gw_ckpt_tensor *tensors,
+/* n copies of one share, the writer's first. Says which differ of the first share where any do;
+ * counts such shares. */
+static void look_at(const held *h, int64_t n, gw_ckpt_plan *p, const gw_ckpt_tensor *tensors,
                     int *faults, gw_str *text) {
-    bool same = true, first = true;
-    for (int64_t i = 1; i < end; i++) same = same && h[i].copy.hash == h[0].copy.hash;
-    if (same || !h[0].wrote) return;
+    int64_t alike = 0;
+    bool first = true;
+    for (int64_t i = 1; i < n; i++) alike += h[i].copy.hash == h[0].copy.hash;
+    if (alike == n - 1 || !h[0].wrote) return;
     if ((*faults)++ > 0) return;
     const gw_ckpt_tensor *t = &tensors[h[0].copy.tensor];
     gw_ckpt_entry_name(t->name, t->ndim, t->dims,
                        &gw_ckpt_plan_of(p, h[0].copy.tensor)->items[h[0].copy.share].piece, text);
-    gw_str_printf(text, " on rank");
-    for (int64_t i = 1; i < end; i++) {
+    gw_str_add(text, " on rank");
+    for (int64_t i = 1; i < n; i++) {
         if (h[i].copy.hash == h[0].copy.hash) continue;
         gw_str_printf(text, "%s %" PRId64, first ? "" : ",", h[i].rank);
         first = false;
     }
     gw_str_printf(text, " is not what it is on rank %" PRId64 ", which writes it", h[0].rank);
-    int64_t alike = 0;
-    for (int64_t i = 1; i < end; i++) alike += h[i].copy.hash == h[0].copy.hash;
     if (alike > 0)
         gw_str_printf(text, " (%" PRId64 " other%s the writer's)", alike,
                       alike > 1 ? "s have" : " has");
@@ -205,8 +201,7 @@ gw_status gw_ckpt_copies_name(gw_comm *comm, const gw_ckpt_copies *compared,
             end++;
         look_at(h + i, end - i, p, tensors, &faults, &text);
     }
-    if (st == GW_OK) st = GW_ERR_PEER;
-    if (st == GW_ERR_PEER && gw_comm_rank(comm) == 0) {
+    if (st == GW_OK && gw_comm_rank(comm) == 0) {
         gw_diag *g = gw_diag_add(dg, GW_ERROR, GW_ERR_PEER, "checkpoint-replicas", (gw_where){0},
                                  "replicas differ: %s; %d share%s differ%s in all", gw_str_c(&text),
                                  faults, faults == 1 ? "" : "s", faults == 1 ? "s" : "");
@@ -217,5 +212,5 @@ gw_status gw_ckpt_copies_name(gw_comm *comm, const gw_ckpt_copies *compared,
     }
     gw_str_release(&text);
     gw_arena_release(&mem);
-    return st;
+    return st == GW_OK ? GW_ERR_PEER : st;
 }

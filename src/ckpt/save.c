@@ -117,8 +117,7 @@ static gw_status lead_folder(gw_ckpt_save *s, const gw_ckpt_options *o, gw_diags
         if (o->commits > 0 && list.items[i].number >= o->commits)
             return taken(list.items[i].path, dg);
         newest = GW_MAX(newest, list.items[i].number);
-        /* Files of a checkpoint that was removed, or of one that must stay though it is no commit.
-         */
+        /* Files of a checkpoint that was removed, or of what must stay though it is no commit. */
         bool others = list.items[i].state == GW_CKPT_HELD || list.items[i].stays;
         held = held || (list.items[i].step == s->meta.step && others);
     }
@@ -226,7 +225,7 @@ static gw_status take_copy(gw_ckpt_save *s, const gw_ckpt_options *o, gw_diags *
     return GW_OK;
 }
 
-static void compare_copies(gw_ckpt_save *s) {
+static void hash_copies(gw_ckpt_save *s) {
     int64_t before = gw_clock_ns();
     gw_ckpt_copies_take(s->plan, s->tensors, s->n, s->mesh, s->rank, s->meta.step, s->replicas,
                         &s->mem, &s->compared);
@@ -278,7 +277,7 @@ gw_status gw_checkpoint_begin(gw_ckpt_save **out, const gw_ckpt_options *o,
         list_own(s, o);
         st = add_entries(s, dg);
         if (st == GW_OK) st = take_copy(s, o, dg);
-        if (st == GW_OK) compare_copies(s);
+        if (st == GW_OK) hash_copies(s);
         st = gw_exec_agree(s->comm, st, NULL, "beginning a checkpoint", dg);
     }
     s->stats.begin_s = (double)(gw_clock_ns() - before) * 1e-9;
@@ -343,8 +342,19 @@ static void vouch(gw_ckpt_save *s, told *mine) {
     mine->compared = gw_ckpt_copies_sum(&s->compared);
 }
 
+/* Do all ranks deal shares alike? */
+static gw_status compare_plans(const gw_ckpt_save *s, const told *all, gw_diags *dg) {
+    for (int64_t r = 0; r < s->ranks; r++) {
+        if (all[r].plan.lo == all[0].plan.lo && all[r].plan.hi == all[0].plan.hi) continue;
+        if (s->rank != 0) return GW_ERR_PEER;
+        return GW_FAIL(dg, GW_ERR_PEER, "checkpoint-plan",
+                       "rank %" PRId64 " and rank 0 disagree on who writes what", r);
+    }
+    return GW_OK;
+}
+
 /* Are all copies what their writers wrote? All ranks see the same, and look for it if not. */
-static gw_status compare_told(gw_ckpt_save *s, const told *all, gw_diags *dg) {
+static gw_status compare_copies(gw_ckpt_save *s, const told *all, gw_diags *dg) {
     uint64_t vouched = 0, compared = 0;
     for (int64_t r = 0; r < s->ranks; r++) {
         vouched += all[r].vouched;
@@ -508,10 +518,6 @@ static gw_status commit(gw_ckpt_save *s, const told *all, places *p, gw_diags *d
     p->own = gw_arena_new(&s->mem, int, s->ranks);
     p->next = gw_arena_new(&s->mem, int64_t, s->ranks);
     p->origins = gw_arena_alloc(&s->mem, s->ranks * (int64_t)sizeof *p->origins);
-    for (int64_t r = 0; r < s->ranks; r++)
-        if (all[r].plan.lo != all[0].plan.lo || all[r].plan.hi != all[0].plan.hi)
-            return GW_FAIL(dg, GW_ERR_PEER, "checkpoint-plan",
-                           "rank %" PRId64 " and rank 0 disagree on who writes what", r);
     GW_TRY(list_files(s, all, p, &m, dg));
     list_chunks(s, p, &m);
     if (gw_place_has(&s->place, gw_path_join(&s->mem, s->path, "manifest.json")))
@@ -526,7 +532,8 @@ static gw_status settle(gw_ckpt_save *s, told *mine, told *all, gw_diags *dg) {
     all[0] = *mine;
     if (s->comm)
         GW_TRY(gw_comm_all_gather(s->comm, mine, sizeof *mine, all, "a checkpoint's files", dg));
-    GW_TRY(compare_told(s, all, dg));
+    GW_TRY(compare_plans(s, all, dg));
+    GW_TRY(compare_copies(s, all, dg));
     GW_TRY(share_origins(s, all, &of, &p.width, dg));
     p.of = of;
     gw_status st = s->rank == 0 ? commit(s, all, &p, dg) : GW_OK;

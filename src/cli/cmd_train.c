@@ -53,7 +53,7 @@ static const gw_option options[] = {
     {"supervise", 0, NULL, "start it again when it fails, from its newest checkpoint", GW_OPT_FLAG,
      NULL},
     {"retries", 0, "N", "with --supervise: at most N times", GW_OPT_INT, NULL},
-    {"regrow", 0, "S", "with --supervise: try all ranks again after S seconds", GW_OPT_INT, NULL},
+    {"regrow", 0, "S", "with --supervise: all ranks again after S seconds (600)", GW_OPT_INT, NULL},
     {"requeue", 0, NULL, "under Slurm: queue the job again when it was stopped", GW_OPT_FLAG, NULL},
     GW_OPTION_SET,
     GW_OPTION_JSON,

@@ -19,8 +19,7 @@
 // next start, if one is due anyway, or else the run is asked to stop at its next checkpoint and is
 // started anew. What that costs (a save, a start, a load) is in the goodput. Where they still
 // cannot be started it goes on with fewer, and the time doubles; such a try is no failure of the
-// run, so
-// --retries does not count it.
+// run, so --retries does not count it.
 //
 // The run has a process group of its own, so that a terminal's Ctrl-C reaches this process alone
 // and is one request, passed on once. A second request is passed on too, and ends the run at once.

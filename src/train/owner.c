@@ -233,19 +233,14 @@ static gw_status acquire(gw_owner *o, gw_diags *dg) {
 
 /* ---- keeping it ---- */
 
-static void lose(gw_owner *o, const seen *s, gw_arena *a) {
-    snprintf(o->by, sizeof o->by, "%s", s->there ? name_of(&s->note, a) : "nobody");
-    atomic_store(&o->lost, true);
-}
-
 /* GW_OK also when it is lost: nothing more is to be done then. */
 static gw_status renew(gw_owner *o, gw_arena *a, gw_diags *dg) {
     seen s;
     bool won = false;
     GW_TRY(look(o->store, a, &s, dg));
-    bool ours = s.there && strcmp(s.note.mark, o->note.mark) == 0;
-    if (s.there && !ours) {
-        lose(o, &s, a);
+    if (s.there && strcmp(s.note.mark, o->note.mark) != 0) {
+        snprintf(o->by, sizeof o->by, "%s", name_of(&s.note, a));
+        atomic_store(&o->lost, true);
         return GW_OK;
     }
     /* Where it was removed by hand it is put again. */

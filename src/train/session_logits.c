@@ -303,13 +303,11 @@ gw_status gw_probe_logits_open(gw_session *s, gw_diags *dg) {
     p->labels = gw_arena_new(&s->mem, int32_t, most);
     p->positions = gw_arena_new(&s->mem, int32_t, most);
     p->docs = gw_arena_new(&s->mem, int32_t, most);
-    for (p->seq = most; !room && p->seq >= GW_MIN(most, (int64_t)LEAST); p->seq /= 2) {
+    for (p->seq = most; p->seq >= GW_MIN(most, (int64_t)LEAST); p->seq /= 2) {
         GW_TRY(try_length(s, &room, dg));
-        if (room) break;
+        if (room) return GW_OK;
     }
-    if (!room)
-        gw_log_debug("the probe has no logits: the step's temporaries have no room for its "
-                     "program");
+    gw_log_debug("the probe has no logits: the step's temporaries have no room for its program");
     return GW_OK;
 }
 

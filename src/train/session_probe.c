@@ -33,7 +33,7 @@
 #include "run/exec_comm.h"       /* gw_exec_agree */
 #include "train/ranks.h"         /* gw_ranks_me */
 #include "train/session.h"       /* this module's contract */
-#include "train/session_probe.h" /* gw_probe_logits */
+#include "train/session_probe.h" /* gw_probe_logits_take */
 
 static const double BOUND_FLOAT = 1e-4, BOUND_HALF = 3e-2, BOUND_CHOICES = 1e-1;
 enum { SINGLE = 4 }; /* bounds that one sum may be off by */
@@ -144,7 +144,9 @@ static apart measure(const gw_ckpt_probe *is, const gw_ckpt_probe *was) {
         double gap = fabs(is->sum[k] - was->sum[k]) / spread;
         a.mean += gap * gap / is->sums;
         a.differing += is->sum[k] != was->sum[k];
-        if (gap > a.most) a.most = gap, a.at = k;
+        if (gap <= a.most) continue;
+        a.most = gap;
+        a.at = k;
     }
     a.mean = sqrt(a.mean);
     return a;

@@ -149,7 +149,7 @@ static gw_status compare_start(gw_verifier *r, int64_t i, const float *mine) {
 /* Calls `what` for the listed items with what the layout has of each (`mine`; NULL where it is no
  * tensor, and on other ranks than 0). All ranks call it. */
 typedef gw_status item_fn(gw_verifier *r, int64_t i, const float *mine);
-static gw_status with_layout_s(gw_verifier *r, const int64_t *list, int64_t n, item_fn *what) {
+static gw_status with_gathered(gw_verifier *r, const int64_t *list, int64_t n, item_fn *what) {
     gw_status st = GW_OK;
     for (int64_t at = 0, end; st == GW_OK && at < n; at = end) {
         gw_arena mem = {0};
@@ -178,7 +178,7 @@ gw_status gw_verify_compare_start(gw_verifier *r) {
     int64_t *list = gw_arena_new(&r->mem, int64_t, r->nitems + 1), n = 0;
     for (int64_t i = 0; i < r->nitems; i++)
         if (r->items[i].kind == GW_VERIFY_PARAMETER) list[n++] = i;
-    return with_layout_s(r, list, n, compare_start);
+    return with_gathered(r, list, n, compare_start);
 }
 
 /* ---- replicas ---- */
@@ -561,7 +561,7 @@ gw_status gw_verify_compare_step(gw_verifier *r) {
     for (int gradients = 1; gradients >= 0; gradients--)
         for (int64_t i = 0; i < r->nitems; i++)
             if ((r->items[i].kind == GW_VERIFY_GRADIENT) == (gradients == 1)) list[n++] = i;
-    st = with_layout_s(r, list, n, compare_item);
+    st = with_gathered(r, list, n, compare_item);
     gw_mem_free(list);
     return st;
 }

@@ -37,15 +37,7 @@ static void fill(float *w, int64_t step, int64_t first, int64_t n) {
 }
 
 static gw_ckpt_meta meta_of(int64_t step) {
-    return (gw_ckpt_meta){.step = step,
-                          .batch = step,
-                          .loss_scale = 1,
-                          .tokenizer = "",
-                          .data = "",
-                          .valid = "",
-                          .model = "",
-                          .isa = "",
-                          .config = ""};
+    return (gw_ckpt_meta){.step = step, .batch = step, .loss_scale = 1};
 }
 
 /* Rows of a matrix over two ranks, a vector that both have, and a cut one that stays as it is. */

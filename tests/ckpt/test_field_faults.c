@@ -1,22 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 // Faults of checkpoints that users of other systems met, as laws of ours.
 //
-//   reported as                                      held by
-//   vllm speculators#739, allennlp#2129              train:
-//   torn_and_damaged_checkpoints_are_passed_over; test_crash.c marin#5386
-//   keep_last_counts_complete_ones_and_removes_only_ours, here Megatron-Bridge#5117
-//   an_abandoned_save_never_becomes_the_next pytorch#144657 a_save_is_of_the_instant_it_began
-//   nvidia-resiliency-ext#376                        a_save_is_of_the_instant_it_began
-//   orbax#394, #710                                  a_copied_run_is_a_run;
-//   replaced_folders_go_with_their_step accelerate#3938, KempnerForge#57, Automodel#533  train:
-//   a_run_of_changing_ranks_is_the_run_that_never_changed Megatron-LM#6858, #6920 train:
-//   test_reshard.c; resume_is_bitwise_muon DeepSpeed#6691, #5430                            train:
-//   any_layout_goes_on_from_any_other Megatron-LM#6024 uneven_parts_stand_where_they_belong
-//   pytorch#125740                                   a_rank_of_the_same_layout_reads_one_file
-//   pytorch#147758, Megatron-LM#5553 a_million_chunks_are_planned_in_time_near_linear tunix#2137,
-//   orbax#648                            a_load_reads_the_blocks_it_needs pytorch#126952,
-//   safetensors#220                  a_flipped_byte_is_named_with_file_and_tensor pytorch#120356
-//   test_replicas.c
+//   reported as
+//       held by
+//
+//   vllm speculators#739, allennlp#2129
+//       train: torn_and_damaged_checkpoints_are_passed_over; test_crash.c
+//   marin#5386
+//       keep_last_counts_complete_ones_and_removes_only_ours
+//   Megatron-Bridge#5117
+//       an_abandoned_save_never_becomes_the_next
+//   pytorch#144657
+//       a_save_is_of_the_instant_it_began
+//   nvidia-resiliency-ext#376
+//       a_save_is_of_the_instant_it_began
+//   orbax#394, #710
+//       a_copied_run_is_a_run; replaced_folders_go_with_their_step
+//   accelerate#3938, KempnerForge#57, Automodel#533
+//       train: a_run_of_changing_ranks_is_the_run_that_never_changed
+//   Megatron-LM#6858, #6920
+//       train: test_reshard.c; resume_is_bitwise_muon
+//   DeepSpeed#6691, #5430
+//       train: any_layout_goes_on_from_any_other
+//   Megatron-LM#6024
+//       uneven_parts_stand_where_they_belong
+//   pytorch#125740
+//       a_rank_of_the_same_layout_reads_one_file
+//   pytorch#147758, Megatron-LM#5553
+//       a_million_chunks_are_planned_in_time_near_linear
+//   tunix#2137, orbax#648
+//       a_load_reads_the_blocks_it_needs
+//   pytorch#126952, safetensors#220
+//       a_flipped_byte_is_named_with_file_and_tensor
+//   pytorch#120356
+//       test_replicas.c; train: test_astray.c
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -34,16 +51,7 @@
 enum { ELEMS = 3 << 20, BLOCK = 4 << 20 };
 
 static gw_ckpt_meta meta_at(int64_t step) {
-    return (gw_ckpt_meta){.step = step,
-                          .batch = step,
-                          .next_sample = step * 8,
-                          .loss_scale = 1,
-                          .tokenizer = "",
-                          .data = "",
-                          .valid = "",
-                          .model = "m",
-                          .isa = "",
-                          .config = ""};
+    return (gw_ckpt_meta){.step = step, .batch = step, .next_sample = step * 8, .loss_scale = 1};
 }
 
 static gw_ckpt_tensor vector(float *data, int64_t n) {

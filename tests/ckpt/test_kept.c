@@ -20,15 +20,7 @@ static void save_step(int64_t step) {
                         .dims = {8},
                         .box = gw_box_whole(1, dims),
                         .data = w};
-    gw_ckpt_meta m = {.step = step,
-                      .batch = step,
-                      .loss_scale = 1,
-                      .tokenizer = "",
-                      .data = "",
-                      .valid = "",
-                      .model = "m",
-                      .isa = "",
-                      .config = ""};
+    gw_ckpt_meta m = {.step = step, .batch = step, .loss_scale = 1};
     gw_diags_init(&dg);
     CHECK_OK(gw_checkpoint_save(test_tmpdir(), &m, &t, 1, &dg), &dg);
     gw_diags_release(&dg);

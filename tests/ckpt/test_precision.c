@@ -80,15 +80,7 @@ TEST(narrowing_is_to_nearest_even) {
 enum { ROWS = 37, COLS = 53, ALL = ROWS * COLS };
 
 static gw_ckpt_meta meta(int64_t step) {
-    return (gw_ckpt_meta){.step = step,
-                          .batch = step,
-                          .loss_scale = 1,
-                          .tokenizer = "",
-                          .data = "",
-                          .valid = "",
-                          .model = "m",
-                          .isa = "",
-                          .config = ""};
+    return (gw_ckpt_meta){.step = step, .batch = step, .loss_scale = 1};
 }
 
 static gw_ckpt_tensor matrix(gw_dtype dtype, void *data) {

@@ -69,15 +69,7 @@ static void hold(const job *j, int64_t rank, gw_arena *mem, gw_ckpt_tensor *t) {
 static gw_status save(gw_ckpt_options *o, int64_t step, const gw_ckpt_tensor *t,
                       gw_ckpt_stats *stats, gw_diags *dg) {
     gw_ckpt_save *s = NULL;
-    gw_ckpt_meta m = {.step = step,
-                      .batch = step,
-                      .loss_scale = 1,
-                      .tokenizer = "",
-                      .data = "",
-                      .valid = "",
-                      .model = "m",
-                      .isa = "",
-                      .config = ""};
+    gw_ckpt_meta m = {.step = step, .batch = step, .loss_scale = 1};
     GW_TRY(gw_checkpoint_begin(&s, o, &m, t, NTENSORS, dg));
     return gw_checkpoint_end(s, stats, dg);
 }

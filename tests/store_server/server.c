@@ -129,6 +129,14 @@ uint8_t *store_server_noise_bytes(int64_t n, uint64_t seed) {
     return p;
 }
 
+void store_server_use(const store_server *s) {
+    setenv("AWS_ENDPOINT_URL_S3", store_server_url(s), 1);
+    setenv("AWS_ACCESS_KEY_ID", "a", 1);
+    setenv("AWS_SECRET_ACCESS_KEY", "b", 1);
+    setenv("AWS_CONFIG_FILE", "/nonexistent", 1);
+    setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent", 1);
+}
+
 static bool is_stopping(store_server *s) { return __atomic_load_n(&s->stopping, __ATOMIC_RELAXED); }
 
 /* Sleeps in slices, so that stopping does not wait. */
@@ -548,9 +556,11 @@ static outcome change(request *r) {
 
 /* --- lists ------------------------------------------------------------------------------------ */
 
-static int hex_of(char c);
+static int hex_of(char c) {
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
 
-static void unescape_value(char *text) {
+static void unescape(char *text) {
     char *out = text;
     for (const char *p = text; *p; p++) {
         int hi = *p == '%' ? hex_of(p[1]) : -1, lo = hi >= 0 ? hex_of(p[2]) : -1;
@@ -603,8 +613,8 @@ static bool send_list(request *r) {
     (void)parameter(r, "max-keys", most, sizeof most);
     l.folders = parameter(r, "delimiter", delimiter, sizeof delimiter) && *delimiter;
     l.most = (int)strtol(most, NULL, 10);
-    unescape_value(prefix);
-    unescape_value(after);
+    unescape(prefix);
+    unescape(after);
     if (n > 1 && r->path[n - 1] == '/') n--;
     pthread_mutex_lock(&s->lock);
     for (const object *o = s->objects; o && !l.more; o = o->next)
@@ -691,20 +701,12 @@ static bool serve(request *r) {
     return answer(r, out.status, out.more, out.body);
 }
 
-static int hex_of(char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 static void split_target(request *r) {
-    size_t n = 0;
-    const char *p = r->target;
-    for (; *p && *p != '?'; p++) {
-        bool escaped = *p == '%' && hex_of(p[1]) >= 0 && hex_of(p[2]) >= 0;
-        r->path[n++] = escaped ? (char)(hex_of(p[1]) * 16 + hex_of(p[2])) : *p;
-        if (escaped) p += 2;
-    }
+    size_t n = strcspn(r->target, "?");
+    memcpy(r->path, r->target, n);
     r->path[n] = 0;
-    snprintf(r->query, sizeof r->query, "%s", *p == '?' ? p + 1 : "");
+    unescape(r->path);
+    snprintf(r->query, sizeof r->query, "%s", r->target[n] == '?' ? r->target + n + 1 : "");
 }
 
 static void header_value(const char *line, const char *name, char *out, size_t cap) {

@@ -55,6 +55,8 @@ store_server *store_server_start(
 void store_server_stop(store_server *s);
 /* "http://127.0.0.1:PORT" */
 const char *store_server_url(const store_server *s);
+/* s3:// is this one from here on, in this process and its children; no configuration is read. */
+void store_server_use(const store_server *s);
 /* Sets an object, "/bucket/key"; bytes are copied. /noise/SEED/BYTES are there by themselves. */
 void store_server_set(store_server *s, const char *path, const void *bytes, int64_t n);
 /* The bytes of an object, to free(); NULL where there is none. */

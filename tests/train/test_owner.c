@@ -19,11 +19,7 @@ static const char OBJECT[] = "/bucket/runs/a/owner.json";
 static store_server *begin(void) {
     store_server_options o = {0};
     store_server *s = store_server_start(&o);
-    setenv("AWS_ENDPOINT_URL_S3", store_server_url(s), 1);
-    setenv("AWS_ACCESS_KEY_ID", "a", 1);
-    setenv("AWS_SECRET_ACCESS_KEY", "b", 1);
-    setenv("AWS_CONFIG_FILE", "/nonexistent", 1);
-    setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent", 1);
+    store_server_use(s);
     gw_log_set_level(GW_LOG_QUIET);
     return s;
 }
@@ -42,6 +38,18 @@ static bool comes_to_be_lost(const gw_owner *o) {
         nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
     }
     return false;
+}
+
+/* Waits until `n` more puts were answered. */
+static bool comes_to_put(store_server *s, int n) {
+    store_server_stats stats;
+    store_server_get_stats(s, &stats);
+    int64_t puts = stats.puts + n;
+    for (int i = 0; i < 600 && stats.puts < puts; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+        store_server_get_stats(s, &stats);
+    }
+    return stats.puts >= puts;
 }
 
 static const gw_owner_options quick = {.renew_s = 0.05};
@@ -79,9 +87,9 @@ TEST(a_lease_that_ran_out_is_taken_over_and_the_first_finds_out) {
     gw_diags_clear(&dg);
     store_server_set_clock(s, 125);
     CHECK_OK(gw_owner_take(&two, PLACE, &quick, &dg), &dg);
-    nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL); /* renewals */
+    CHECK(comes_to_put(s, 2)); /* renewals */
     store_server_set_clock(s, 200);
-    nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL); /* renewed at this hour */
+    CHECK(comes_to_put(s, 2)); /* the second began at this hour */
     store_server_set_clock(s, 310);
     CHECK_FAILS(gw_owner_take(&three, PLACE, NULL, &dg), &dg, "run-in-use");
     gw_diags_clear(&dg);
@@ -116,7 +124,6 @@ TEST(who_was_replaced_is_told_by_the_next_renewal) {
 TEST(a_renewal_survives_what_the_store_does) {
     gw_diags dg;
     gw_owner *one, *two;
-    store_server_stats stats;
     gw_diags_init(&dg);
     store_server *s = begin();
     store_fault busy = {
@@ -134,13 +141,7 @@ TEST(a_renewal_survives_what_the_store_does) {
     store_server_no_faults(s);
     store_server_fault(s, &unknown);
     store_server_fault(s, &busy);
-    store_server_get_stats(s, &stats);
-    int64_t puts = stats.puts;
-    for (int i = 0; i < 600 && stats.puts < puts + 8; i++) {
-        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
-        store_server_get_stats(s, &stats);
-    }
-    CHECK(stats.puts >= puts + 8);
+    CHECK(comes_to_put(s, 8));
     CHECK_OK(gw_owner_check(one, &dg), &dg);
     CHECK_FAILS(gw_owner_take(&two, PLACE, NULL, &dg), &dg, "run-in-use");
     gw_owner_release(one);

@@ -175,16 +175,7 @@ static gw_status save(gw_comm *c, const gw_exec *x, const char *dir, gw_diags *d
     gw_ckpt_tensor t[TENSORS];
     gw_ckpt_save *s;
     gw_ckpt_options o = {.run_dir = dir, .comm = c};
-    gw_ckpt_meta m = {.step = 1,
-                      .batch = 1,
-                      .loss_scale = 1,
-                      .tokenizer = "",
-                      .data = "",
-                      .valid = "",
-                      .model = "",
-                      .isa = "",
-                      .config = "",
-                      .number = 1};
+    gw_ckpt_meta m = {.step = 1, .batch = 1, .loss_scale = 1, .number = 1};
     as_tensors(x, t);
     GW_TRY(gw_checkpoint_begin(&s, &o, &m, t, TENSORS, dg));
     return gw_checkpoint_end(s, NULL, dg);

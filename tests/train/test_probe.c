@@ -225,7 +225,7 @@ TEST(digests_do_not_know_the_layout) {
 
 /* ---- one number changed, and every hash made anew ---- */
 
-/* Reads step 2 whole, adds `by` to element `at` of a tensor (or, with `swap`, exchanges the
+/* Reads step 2 whole, adds `by` to element `at` of a tensor (or, with `exchange`, swaps the
  * elements [0, at) and [at, 2 at)), and saves it into `dir` as the same step with the same probe.
  */
 static void tamper(const char *dir, const char *tensor, int64_t at, double by, bool exchange) {

@@ -20,7 +20,7 @@
 //
 // Ranks are threads. `make test` takes a sample of pairs by themselves in which every value of
 // every axis meets every value of every other, and a small block; `make test-long` takes the whole
-// matrix, in sixteen blocks: a quarter of the layouts that save times a quarter of those that load.
+// matrix, in eight blocks: half of the layouts that save times a quarter of those that load.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
