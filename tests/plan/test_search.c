@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/hash.h" /* gw_hash64 */
 #include "base/str.h"  /* gw_str */
@@ -39,6 +40,13 @@ static void probe(void *user, const gw_search_layout *l, gw_search_block *out) {
     out->exposed_s = out->certain_s * chance(x->seed + 1, &key, sizeof key);
     out->layer_bytes = 40e6 * m / cuts;
     out->outside_bytes = 1e6;
+}
+
+/* One that takes longer than is waited for. */
+static void slow_probe(void *user, const gw_search_layout *l, gw_search_block *out) {
+    struct timespec t = {.tv_sec = 1, .tv_nsec = 400000000};
+    nanosleep(&t, NULL);
+    probe(user, l, out);
 }
 
 /* Never below the bounds, rising with what is recomputed and offloaded, and otherwise by chance. */
@@ -344,6 +352,29 @@ TEST(search_survives_a_compiler_that_stops) {
     CHECK(s.counts.broke > 0 && s.best >= 0 && !s.exact);
     CHECK(s.candidates.items[s.best].layout.at[GW_SEARCH_TP] != 4);
     CHECK_EQ(s.counts.enumerated, s.counts.broke + s.counts.refused + s.counts.evaluated);
+    gw_search_release(&s);
+    gw_arena_release(&x.mem);
+}
+
+/* A block that comes when nobody waits for it any more is no evaluated layout. */
+TEST(search_takes_no_late_block_for_a_layout) {
+    arithmetic x = {0};
+    gw_machine_spec m = fake_machine(&x.mem, 1);
+    gw_search_input in = question(&x, &m, 7);
+    x.in = &in;
+    in.host.probe = slow_probe;
+    in.workers = 2;
+    in.budget_s = 4;
+    in.facts.memory_bytes = 0;
+    gw_search s;
+    gw_search_run(&s, &in);
+    CHECK(s.outcomes.count > 0);
+    for (int64_t i = 0; i < s.outcomes.count; i++) {
+        const gw_search_outcome *o = &s.outcomes.items[i];
+        if (o->verdict != GW_SEARCH_RUNS) continue;
+        CHECK_MSG(o->nparts == 1 && o->total_bytes < INT64_C(1) << 50, "%lld bytes",
+                  (long long)o->total_bytes);
+    }
     gw_search_release(&s);
     gw_arena_release(&x.mem);
 }
