@@ -48,11 +48,8 @@ int gw_mpi_launched(void) {
     return n ? n : slurm_tasks();
 }
 
-/* srun without PMIx: MPI_Init would end the process. With it, but where its server cannot be
- * reached, Open MPI would go on as if this rank were alone, by a component that lacks functions
- * which it then calls. */
+/* srun without PMIx: MPI_Init would end the process. */
 static gw_status check_launcher(gw_diags *dg) {
-    if (getenv("PMIX_RANK")) setenv("OMPI_MCA_pmix", "^isolated", 0);
     bool pmix = getenv("PMIX_RANK") || getenv("OMPI_COMM_WORLD_SIZE");
     if (slurm_tasks() < 2 || pmix) return GW_OK;
     gw_diag *d = gw_diag_add(

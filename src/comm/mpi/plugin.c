@@ -20,8 +20,9 @@
 #include <mpi.h>    /* MPI_* */
 #include <stdint.h> /* uint64_t */
 #include <stdio.h>  /* snprintf */
-#include <stdlib.h> /* free */
+#include <stdlib.h> /* free, getenv */
 #include <string.h> /* memcpy, strcspn, strdup */
+#include <time.h>   /* nanosleep */
 
 /* MPI is a singleton of the process; so are its communicators. */
 static MPI_Comm channels[GW_MPI_CHANNELS] = {MPI_COMM_NULL, MPI_COMM_NULL, MPI_COMM_NULL};
@@ -61,6 +62,14 @@ static int find_hosts(gw_mpi_world *w) {
     return e;
 }
 
+/* Slurm's PMIx may let one rank through the barrier at the end of MPI_Init before another has come
+ * to it (22.05: one start in about two thousand on a busy machine), and Open MPI crashes there on a
+ * message that it is not ready for. So nobody speaks at once. */
+static void let_others_arrive(void) {
+    struct timespec moment = {.tv_nsec = 250000000};
+    if (getenv("SLURM_PROCID") && getenv("PMIX_RANK")) nanosleep(&moment, NULL);
+}
+
 static int init(gw_mpi_world *w) {
     *w = (gw_mpi_world){0};
     int done = 0, provided, e, n;
@@ -68,6 +77,7 @@ static int init(gw_mpi_world *w) {
     w->finalized = done != 0;
     if (done) return MPI_SUCCESS;
     if ((e = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided)) != MPI_SUCCESS) return e;
+    let_others_arrive();
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_rank(MPI_COMM_WORLD, &w->rank);
     MPI_Comm_size(MPI_COMM_WORLD, &w->size);
