@@ -593,6 +593,8 @@ static gw_status make_schedule(gw_setup *s, gw_comm *comm, gw_diags *dg) {
         return st;
     }
     s->schedule = made;
+    s->stage_layers = gw_arena_new(&s->mem, int, made->stages);
+    s->stage_layers[0] = -1;
     if (comm) s->stage_rank = (int)(gw_comm_rank(comm) / gw_runfile_stage_ranks(s->rf));
     compile_options(s);
     return is_weighed(s->rf) ? weigh_schedule(s, comm, made, dg) : GW_OK;
@@ -664,20 +666,51 @@ gw_status gw_setup_shared(const gw_setup *s, bool train, gw_graph *whole, gw_dia
     return gw_setup_program(s, train, SHARED, whole, NULL, dg);
 }
 
+/* What a training step was cut into holds for every other program of the run. */
+static void note_stages(const gw_setup *s, const gw_compile_report *report) {
+    if (!s->schedule || !report->stages || report->nstages != s->schedule->stages) return;
+    for (int i = 0; i < report->nstages; i++) s->stage_layers[i] = report->stages[i].layers;
+}
+
+/* The options of a training step, or of a forward program with the stages of one, up to `last`. */
+static gw_status options_of(const gw_setup *s, bool train, const char *last, gw_compile_opts *o,
+                            gw_diags *dg) {
+    *o = train ? s->train : s->forward;
+    o->layout.stage_rank = s->stage_rank;
+    if (train || !s->schedule || o->layout.stage_layers) return GW_OK;
+    if (gw_str_eq(last, SHARED)) return GW_OK; /* nothing is cut by then */
+    if (s->stage_layers[0] < 0) {
+        gw_graph g;
+        GW_TRY(gw_setup_program(s, true, "split", &g, NULL, dg));
+        gw_graph_release(&g);
+    }
+    GW_ASSERT(s->stage_layers[0] >= 0);
+    o->layout.stage_layers = s->stage_layers;
+    return GW_OK;
+}
+
 gw_status gw_setup_rank(const gw_setup *s, bool train, const gw_graph *whole, const char *last,
                         gw_graph *g, gw_compile_report *report, gw_diags *dg) {
-    gw_compile_opts o = train ? s->train : s->forward;
-    o.layout.stage_rank = s->stage_rank;
-    return gw_compile_after(SHARED, whole, g, &o, last, report, dg);
+    gw_compile_opts o;
+    gw_compile_report own = {0};
+    if (!report) report = &own;
+    GW_TRY(options_of(s, train, last, &o, dg));
+    GW_TRY(gw_compile_after(SHARED, whole, g, &o, last, report, dg));
+    if (train) note_stages(s, report);
+    return GW_OK;
 }
 
 gw_status gw_setup_program(const gw_setup *s, bool train, const char *last, gw_graph *g,
                            gw_compile_report *report, gw_diags *dg) {
+    gw_compile_opts o;
+    gw_compile_report own = {0};
+    if (!report) report = &own;
+    GW_TRY(options_of(s, train, last, &o, dg));
     gw_status st = build(s, train, gw_runfile_padded_seq(s->rf), g, dg);
-    gw_compile_opts o = train ? s->train : s->forward;
-    o.layout.stage_rank = s->stage_rank;
     gw_runfile_mesh(s->rf, &g->mesh);
-    return finish(g, st, &o, last, report, dg);
+    GW_TRY(finish(g, st, &o, last, report, dg));
+    if (train) note_stages(s, report);
+    return GW_OK;
 }
 
 gw_status gw_setup_reference(const gw_setup *s, gw_graph *g, gw_diags *dg) {

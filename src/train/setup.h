@@ -30,6 +30,8 @@ typedef struct gw_setup {
      * from here on (a plan writes each in turn). NULL and 0 without one. */
     const gw_schedule *schedule;
     int stage_rank;
+    int *stage_layers; /* [stages]: layers of each in the training step; [0] is -1 until one is
+                          made. The forward program's own costs might balance other stages. */
 } gw_setup;
 
 /* Opens the tokenizer (if one is named), settles the model and the options; the run file's `auto`

@@ -185,6 +185,17 @@ TEST_WITHIN(dropout_does_not_know_the_stages, 240) {
     all_like_one(schedules, GW_COUNT(schedules), NULL, true);
 }
 
+/* Costs of a forward program alone would balance other stages than those of the step it measures.
+ */
+TEST_WITHIN(validation_has_the_stages_of_the_step, 240) {
+    static const char *const three[] = {"model.layers=3", "model.hidden=35", "model.heads=5",
+                                        "model.ffn=37", NULL};
+    static const char *const five[] = {"model.layers=5", "model.hidden=35", "model.heads=5",
+                                       "model.ffn=37", NULL};
+    all_like_one(layouts + 1, 3, three, true);
+    all_like_one(layouts + 1, 3, five, true);
+}
+
 TEST_WITHIN(experts_train_in_stages, 240) {
     const run some[] = {schedules[1], schedules[4]};
     all_like_one(some, 2, experts, false);
