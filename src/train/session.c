@@ -312,6 +312,7 @@ static gw_status take_up(gw_session *s, const char *run_dir, gw_diags *dg) {
     gw_loader_options o = loader_options(s);
     gw_slices_init(&s->slices, s->x, o.micro_batch, s->rf->train.seq_len, &s->mem);
     s->counts_fed = counts_samples(s);
+    s->fed_micro = gw_arena_new(&s->mem, bool, s->rf->train.accumulate);
     return gw_loader_open(s->data, &o, &s->loader, dg);
 }
 

@@ -61,6 +61,7 @@ typedef struct gw_session {
     gw_slices slices; /* of what it loads, this rank's part */
     bool counts_fed;  /* its rows are in the digest of a step: other ranks are fed the same */
     gw_digest fed;    /* of the rows that the present step's program has taken here */
+    bool *fed_micro;  /* [train.accumulate]: which of its micro-batches these are */
     gw_session_valid valid;
     gw_lr lr;
     gw_scaler scaler;

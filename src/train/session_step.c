@@ -66,9 +66,12 @@ typedef struct feeding {
     const gw_step_batch *b;
 } feeding;
 
-/* Rows as the program takes them now go into the step's digest. */
-static void add_fed(gw_session *s, const gw_micro_batch *m) {
+/* Rows as the program takes them now go into the step's digest; once, though a rank with several
+ * stages comes to a micro-batch more than once. */
+static void add_fed(gw_session *s, const gw_micro_batch *m, int64_t k) {
     int64_t n = s->rf->train.seq_len;
+    if (s->fed_micro[k]) return;
+    s->fed_micro[k] = true;
     for (int64_t i = 0; i < s->rf->train.micro_batch; i++)
         gw_digest_add(&s->fed,
                       gw_digest_row(m->tokens + i * n, m->labels + i * n, m->docs + i * n, n));
@@ -77,7 +80,7 @@ static void add_fed(gw_session *s, const gw_micro_batch *m) {
 static gw_status write_micro_batch(void *user, gw_exec *x, int64_t k, gw_diags *dg) {
     const feeding *f = user;
     if (gw_session_has_images(f->s)) return gw_session_write_images(f->s, x, f->b, k, dg);
-    if (f->s->counts_fed) add_fed(f->s, &f->b->micro[k]);
+    if (f->s->counts_fed) add_fed(f->s, &f->b->micro[k], k);
     gw_slices_write(&f->s->slices, x, &f->b->micro[k]);
     return GW_OK;
 }
@@ -286,6 +289,7 @@ static gw_status run_loop(gw_session *s, const gw_step_batch *b, const gw_step_i
     feeding f = {.s = s, .b = b};
     gw_exec_loop loop = {.feed = write_micro_batch, .ran = take_times, .user = &f};
     s->fed = (gw_digest){0};
+    if (s->counts_fed) memset(s->fed_micro, 0, (size_t)b->count * sizeof *s->fed_micro);
     gw_step_inputs_write(s->x, in);
     GW_TRY(gw_exec_run(s->x, GW_SEG_PRE, dg));
     gw_optimes_take(s->times, GW_SEG_PRE);

@@ -65,6 +65,10 @@ same() { # RUN1 RUN2 TEXT
     "$GW_BIN" data prove "$1" "$2" > prove.out 2> prove.log || { echo "$1 $2:"; cat prove.log; exit 1; }
     grep -q "$3" prove.out || { echo "$1 $2: no '$3'"; cat prove.out; exit 1; }
 }
+proves() { # RUN
+    "$GW_BIN" data prove "$1" > prove.out 2> prove.log || { echo "$1:"; cat prove.log; exit 1; }
+    grep -q "each as the data and the run file give it" prove.out || { cat prove.out; exit 1; }
+}
 parts() { # RUN1 RUN2 TEXT
     ! "$GW_BIN" data prove "$1" "$2" > prove.out 2> prove.log || { echo "$1 and $2 do not part"; exit 1; }
     grep -q "$3" prove.log || { echo "$1 $2: no '$3'"; cat prove.log; exit 1; }
@@ -84,6 +88,14 @@ run pp --ranks 2 --set layout.pp=2 --set train.micro_batch=2
 same one pp "samples 0 to 95"
 run ahead --ranks 2 --set layout.pp=2 --set train.micro_batch=2 --set optimizer.norm=deferred
 same one ahead "samples 0 to 95"
+
+# Every schedule: a rank with several stages is fed a micro-batch's inputs at several times.
+for schedule in gpipe 1f1b interleaved zb-h1 zb-2p zbv dualpipev; do
+    run "$schedule" --ranks 2 --set layout.pp=2 --set layout.schedule=$schedule \
+        --set train.micro_batch=2 --set model.layers=4 --until 4
+    proves "$schedule"
+    same one "$schedule" "samples 0 to 31, in 4 and 4 batches"
+done
 
 # Stopped, resumed on two ranks with another batch, stopped, resumed again: each sample once.
 run again --set train.micro_batch=8 --until 3
