@@ -184,6 +184,11 @@ GW_WARN_UNUSED gw_status gw_checkpoint_prune(const char *run_dir, int64_t keep_l
 /* What is in RUN_DIR/checkpoints; an absent folder is an empty list. */
 GW_WARN_UNUSED gw_status gw_checkpoint_list(const char *run_dir, gw_arena *a, gw_ckpt_list *out,
                                             gw_diags *dg);
+/* The same of what was moved aside there as NAME.replaced-N, which no resume looks at; each by its
+ * own commit. `kept` is the listing's. */
+GW_WARN_UNUSED gw_status gw_checkpoint_list_replaced(const char *run_dir, gw_arena *a,
+                                                     const gw_ckpt_kept *kept, gw_ckpt_list *out,
+                                                     gw_diags *dg);
 /* Reads and validates a manifest: any bytes are safe. `path` is the checkpoint's folder.
  * GW_ERR_UNSUPPORTED: of another format version; GW_ERR_FORMAT: damaged. */
 GW_WARN_UNUSED gw_status gw_checkpoint_read(const char *path, gw_arena *a, gw_ckpt_manifest **out,

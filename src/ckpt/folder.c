@@ -285,8 +285,8 @@ static gw_status list_in(const gw_place *p, const char *home, gw_arena *a, gw_ck
         qsort(found.items, (size_t)found.count, sizeof *found.items, newest_first);
         out->items = gw_arena_new(a, gw_ckpt_found, found.count);
         merge(found.items, out->n, out->items);
-        find_kept(p, home, &in, a, out);
     }
+    find_kept(p, home, &in, a, out);
     gw_vec_release(&found);
     return GW_OK;
 }
@@ -297,6 +297,50 @@ gw_status gw_checkpoint_list(const char *run_dir, gw_arena *a, gw_ckpt_list *out
     *out = (gw_ckpt_list){0};
     gw_status st = gw_place_open(&p, home, dg);
     if (st == GW_OK) st = list_in(&p, home, a, out, dg);
+    gw_place_close(&p);
+    return st;
+}
+
+// ------------------------------------------------------------------ what was moved aside
+
+/* "step-00000100.replaced-2" -> 100, and the name before the dot; -1 for any other name. */
+static int64_t replaced_step(const char *name, const char **base, gw_arena *mem) {
+    const char *dot = strstr(name, ".replaced-");
+    int64_t n;
+    if (!dot || !gw_parse_i64(dot + strlen(".replaced-"), &n)) return -1;
+    *base = gw_arena_strndup(mem, name, (size_t)(dot - name));
+    return gw_checkpoint_step_of_name(*base);
+}
+
+static gw_status list_replaced(const gw_place *p, const char *home, gw_arena *a,
+                               const gw_ckpt_kept *kept, gw_ckpt_list *out, gw_diags *dg) {
+    gw_place_list in;
+    const char *base;
+    GW_TRY(gw_place_list_of(p, home, a, &in, dg));
+    sizes s = {0};
+    out->items = gw_arena_new(a, gw_ckpt_found, in.n + 1);
+    for (int64_t i = 0; i < in.n; i++) {
+        const char *name = in.items[i].name;
+        int64_t step = replaced_step(name, &base, a);
+        if (step < 0 || in.items[i].kind != GW_PLACE_FOLDER) continue;
+        gw_ckpt_found *f = &out->items[out->n++];
+        *f = look_at(p, gw_path_join(a, home, name), step, &s, a);
+        find_lost(p, &s, f, a);
+        f->stays = gw_ckpt_is_kept(kept, f->number, name);
+    }
+    gw_smap_release(&s.at);
+    gw_vec_release(&s.bytes);
+    qsort(out->items, (size_t)out->n, sizeof *out->items, newest_first);
+    return GW_OK;
+}
+
+gw_status gw_checkpoint_list_replaced(const char *run_dir, gw_arena *a, const gw_ckpt_kept *kept,
+                                      gw_ckpt_list *out, gw_diags *dg) {
+    gw_place p;
+    const char *home = gw_checkpoint_home(run_dir, a);
+    *out = (gw_ckpt_list){0};
+    gw_status st = gw_place_open(&p, home, dg);
+    if (st == GW_OK) st = list_replaced(&p, home, a, kept, out, dg);
     gw_place_close(&p);
     return st;
 }
@@ -351,15 +395,6 @@ static void remove_torn(pruning *x, const char *path, bool held) {
     gw_log_info("removed %s, %s", path,
                 held ? "of which nothing is referred to any more"
                      : "the leftover of a save that did not finish");
-}
-
-/* "step-00000100.replaced-2" -> 100, and the name before the dot; -1 for any other name. */
-static int64_t replaced_step(const char *name, const char **base, gw_arena *mem) {
-    const char *dot = strstr(name, ".replaced-");
-    int64_t n;
-    if (!dot || !gw_parse_i64(dot + strlen(".replaced-"), &n)) return -1;
-    *base = gw_arena_strndup(mem, name, (size_t)(dot - name));
-    return gw_checkpoint_step_of_name(*base);
 }
 
 /* Removes what was moved aside from steps before `oldest`, where it reads as a checkpoint of its

@@ -164,9 +164,18 @@ static gw_status want_args(gw_cli *cli, int want, const char *what) {
 
 // ------------------------------------------------------------------ ls
 
-static json_t *found_json(const gw_ckpt_found *f, const gw_ckpt_manifest *m) {
-    json_t *o = json_pack("{s:I, s:o, s:s}", "step", (json_int_t)f->step, "path",
-                          gw_json_text(f->path), "state", state_text(f->state));
+/* What is said of one that was moved aside: its name, what is wrong with it. */
+static const char *aside_text(const gw_ckpt_found *f, gw_arena *a) {
+    const char *why = f->why ? f->why : f->state == GW_CKPT_TORN ? "it has no manifest" : NULL;
+    return gw_arena_printf(a, "moved aside as %s%s%s%s", strrchr(f->path, '/') + 1, why ? "; " : "",
+                           why ? why : "",
+                           f->stays ? "; stays, as " GW_CKPT_KEPT_FILE " says" : "");
+}
+
+static json_t *found_json(const gw_ckpt_found *f, const gw_ckpt_manifest *m, bool aside) {
+    json_t *o =
+        json_pack("{s:I, s:o, s:s}", "step", (json_int_t)f->step, "path", gw_json_text(f->path),
+                  "state", aside ? "replaced" : state_text(f->state));
     if (f->why) json_object_set_new(o, "why", gw_json_text(f->why));
     if (f->stays) json_object_set_new(o, "stays", json_true());
     if (!m) return o;
@@ -178,7 +187,8 @@ static json_t *found_json(const gw_ckpt_found *f, const gw_ckpt_manifest *m) {
     return o;
 }
 
-static void found_row(gw_table *t, const gw_ckpt_found *f, const gw_ckpt_manifest *m) {
+static void found_row(gw_table *t, const gw_ckpt_found *f, const gw_ckpt_manifest *m,
+                      const char *aside) {
     char step[32], number[32] = "", tokens[32] = "", bytes[32] = "", files[32] = "";
     snprintf(step, sizeof step, "%" PRId64, f->step);
     if (m) {
@@ -187,30 +197,35 @@ static void found_row(gw_table *t, const gw_ckpt_found *f, const gw_ckpt_manifes
         gw_fmt_count(tokens, m->meta.tokens);
         gw_fmt_bytes(bytes, data_bytes(m));
     }
-    const char *why = f->why ? f->why : f->stays ? "stays, as " GW_CKPT_KEPT_FILE " says" : "";
-    gw_table_row(t, step, state_text(f->state), number, m ? m->meta.time : "", tokens, bytes, files,
-                 why);
+    const char *why = aside      ? aside
+                      : f->why   ? f->why
+                      : f->stays ? "stays, as " GW_CKPT_KEPT_FILE " says"
+                                 : "";
+    gw_table_row(t, step, aside ? "replaced" : state_text(f->state), number, m ? m->meta.time : "",
+                 tokens, bytes, files, why);
 }
 
 static gw_status run_ls(gw_cli *cli) {
-    gw_ckpt_list list;
+    gw_ckpt_list list, aside;
     GW_TRY(want_args(cli, 1, "one run directory"));
     const char *home;
     GW_TRY(run_at(cli, cli->args[1], &home));
     GW_TRY(gw_checkpoint_list(home, cli->arena, &list, cli->diags));
+    GW_TRY(gw_checkpoint_list_replaced(home, cli->arena, &list.kept, &aside, cli->diags));
     bool json = gw_cli_flag(cli, "json");
     gw_table *t = gw_table_new("rlrlrrrl");
     json_t *all = json_array();
     gw_table_row(t, "step", "state", "commit", "time", "tokens", "bytes", "files", "");
-    for (int i = 0; i < list.n; i++) {
-        const gw_ckpt_manifest *m = list.items[i].manifest;
-        json_array_append_new(all, found_json(&list.items[i], m));
-        found_row(t, &list.items[i], m);
+    for (int i = 0; i < list.n + aside.n; i++) {
+        bool moved = i >= list.n;
+        const gw_ckpt_found *f = moved ? &aside.items[i - list.n] : &list.items[i];
+        json_array_append_new(all, found_json(f, f->manifest, moved));
+        found_row(t, f, f->manifest, moved ? aside_text(f, cli->arena) : NULL);
     }
     if (json) {
         json_dumpf(all, cli->out, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
         fputc('\n', cli->out);
-    } else if (list.n == 0) {
+    } else if (list.n + aside.n == 0) {
         fprintf(cli->out, "%s has no checkpoints\n", cli->args[1]);
     } else {
         gw_table_print(t, cli->out, "");

@@ -180,6 +180,16 @@ static const char *run_of_checkpoint(gw_cli *cli, const char *path) {
     return has(cli, run, "config.yaml") ? run : NULL;
 }
 
+/* "PLACE/checkpoints" -> PLACE, where checkpoints stand; else NULL. */
+static const char *place_of_folder(gw_cli *cli, const char *path) {
+    gw_ckpt_list list;
+    const char *slash = strrchr(path, '/');
+    const char *place = !slash ? "." : gw_arena_strndup(cli->arena, path, (size_t)(slash - path));
+    if (!gw_str_eq(slash ? slash + 1 : path, "checkpoints") || !*place) return NULL;
+    if (gw_checkpoint_list(place, cli->arena, &list, NULL) != GW_OK) return NULL;
+    return list.n > 0 ? place : NULL;
+}
+
 static const char *without_slash(gw_cli *cli, const char *path) {
     size_t n = strlen(path);
     return n > 1 && path[n - 1] == '/' ? gw_arena_strndup(cli->arena, path, n - 1) : path;
@@ -200,6 +210,9 @@ gw_status gw_cli_open_source(gw_cli *cli, const char *path, const gw_source_opti
         if (place_of_checkpoint(cli, checkpoint) ||
             gw_path_is_dir(gw_path_join(cli->arena, path, "checkpoints")))
             return open_stored(cli, checkpoint, o, rf, s);
+        const char *place = place_of_folder(cli, checkpoint);
+        if (place && has(cli, place, "config.yaml")) return open_run(cli, place, place, o, rf, s);
+        if (place) return open_stored(cli, place, o, rf, s);
         return gw_fail_at(cli->diags, GW_ERR_USAGE, "source-kind", (gw_where){.file = path},
                           "the directory is neither a run (config.yaml) nor a Hugging Face model "
                           "(config.json)");

@@ -225,6 +225,9 @@ static const char *reason(const gw_ledger *l, gw_cause c, gw_arena *mem_) {
         return gw_arena_printf(mem_, "%lld B × %s params", (long long)(bytes / l->rank_params),
                                COUNT(l->rank_params));
     if (whole == bytes) return "all of them";
+    if (bytes > whole)
+        return gw_arena_printf(mem_, "all of them are %s; others are in use beside them",
+                               BYTES(whole));
     return gw_arena_printf(mem_, "of %s: not all are alive at once", BYTES(whole));
 }
 

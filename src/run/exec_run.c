@@ -257,7 +257,9 @@ static gw_status run_all(gw_exec *x, int64_t count, const gw_exec_loop *l, gw_wa
 }
 
 gw_status gw_exec_run_all(gw_exec *x, int64_t count, const gw_exec_loop *l, gw_diags *dg) {
-    return run_all(x, count, l, NULL, dg);
+    GW_TRY(run_all(x, count, l, NULL, dg));
+    if (x->g.micro_batches == 0) gw_exec_say(x, "%s", ""); /* no optimizer follows that ends it */
+    return GW_OK;
 }
 
 gw_status gw_exec_run_all_checked(gw_exec *x, int64_t count, const gw_exec_loop *l, gw_oid *bad,

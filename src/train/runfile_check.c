@@ -442,6 +442,42 @@ static void derive_lengths(gw_runfile *rf, gw_diags *dg) {
 
 // ------------------------------------------------------------------ batch
 
+/* A global batch that cannot be: the nearest that can. Only keys that were
+ * given are spoken of. */
+static void refuse_batch(const gw_runfile *rf, bool has_micro, bool has_acc, gw_diags *dg) {
+    const gw_rf_train *t = &rf->train;
+    long long all = t->global_batch, dp = rf->layout.dp;
+    long long micro = t->micro_batch, acc = t->accumulate;
+    bool both = has_micro && has_acc;
+    long long unit = both ? micro * acc * dp : has_acc ? acc * dp : micro * dp;
+    long long less = all / unit * unit, more = less + unit;
+    char factors[96], nearest[64];
+    if (both)
+        snprintf(factors, sizeof factors, "micro_batch %lld x accumulate %lld", micro, acc);
+    else if (has_acc)
+        snprintf(factors, sizeof factors, "accumulate %lld", acc);
+    else
+        snprintf(factors, sizeof factors, "micro_batch %lld", micro);
+    gw_diag *g = gw_runfile_error(rf, dg, "train.global_batch", "config-conflict",
+                                  "train.global_batch is %lld, %s %s x dp %lld = %lld", all,
+                                  both ? "but" : "no multiple of", factors, dp, unit);
+    if (both && all % (micro * dp) == 0) {
+        gw_diag_hint(dg, g, "write train.global_batch: %lld, or train.accumulate: %lld", unit,
+                     all / (micro * dp));
+        return;
+    }
+    if (both) {
+        gw_diag_hint(dg, g, "write train.global_batch: %lld; no accumulate makes it %lld", unit,
+                     all);
+        return;
+    }
+    if (less > 0)
+        snprintf(nearest, sizeof nearest, "%lld or %lld", less, more);
+    else
+        snprintf(nearest, sizeof nearest, "%lld", more);
+    gw_diag_hint(dg, g, "write train.global_batch: %s", nearest);
+}
+
 /* global_batch = micro_batch x accumulate x dp. */
 static void derive_batch(gw_runfile *rf, gw_diags *dg) {
     gw_rf_train *t = &rf->train;
@@ -470,17 +506,7 @@ static void derive_batch(gw_runfile *rf, gw_diags *dg) {
     }
     if (!is_set(rf, "train.global_batch")) t->global_batch = product;
     if (t->global_batch == product) return;
-    gw_diag *g = gw_runfile_error(
-        rf, dg, "train.global_batch", "config-conflict",
-        "train.global_batch is %lld, but micro_batch %lld x accumulate %lld x dp %lld = %lld",
-        (long long)t->global_batch, (long long)t->micro_batch, (long long)t->accumulate,
-        (long long)dp, (long long)product);
-    if (has_acc && has_micro)
-        gw_diag_hint(dg, g, "give global_batch or accumulate, and the other follows");
-    else
-        gw_diag_hint(dg, g,
-                     "global_batch must be a multiple of what one micro-batch of all ranks "
-                     "holds");
+    refuse_batch(rf, has_micro, has_acc, dg);
 }
 
 // ------------------------------------------------------------------ the rest

@@ -266,6 +266,16 @@ static void hint_divisors(int64_t ep, int64_t ranks, int64_t experts, gw_diags *
     gw_str_release(&of);
 }
 
+/* The most copies, fewer than there are, that leave layout.ep ranks enough; 0: none does. */
+static int64_t copies_for_experts(const gw_runfile *rf, int64_t ranks) {
+    const gw_rf_layout *l = &rf->layout;
+    if (l->zero == 0) return 0;
+    int64_t all = ranks * l->dp_replicate;
+    for (int64_t r = l->dp_replicate - 1; r >= 1; r--)
+        if (l->dp % r == 0 && all / r % l->ep == 0) return r;
+    return 0;
+}
+
 static void check_expert_ranks(const gw_runfile *rf, const gw_model *m, gw_diags *dg) {
     const gw_rf_layout *l = &rf->layout;
     int64_t ranks = ranks_for_experts(rf), experts = experts_of(m);
@@ -276,10 +286,13 @@ static void check_expert_ranks(const gw_runfile *rf, const gw_model *m, gw_diags
         "layout.ep %lld does not divide the %lld rank%s of dp / dp_replicate x cp%s", LL(l->ep),
         LL(ranks), ranks == 1 ? "" : "s", with_tp ? " x tp" : "");
     gw_diag_detail(dg, g, "experts are cut over ranks that have different tokens");
+    int64_t copies = copies_for_experts(rf, ranks);
     if (l->tp > 1 && !with_tp && ranks * l->tp % l->ep == 0)
         gw_diag_hint(dg, g,
                      "write layout.sequence_parallel: true, so that ranks of tp have different "
                      "tokens too, or remove layout.ep");
+    else if (copies > 0)
+        gw_diag_hint(dg, g, "write layout.dp_replicate: %lld, or remove layout.ep", LL(copies));
     else if (ranks == 1)
         gw_diag_hint(dg, g, "remove it, or give layout.dp or layout.cp ranks");
     else

@@ -94,6 +94,26 @@ test ! -e a/checkpoints/step-00000002
 for verb in ls show verify; do
     says "is no place for checkpoints" "$gw" checkpoint $verb http://127.0.0.1:9/a
 done
+# The folder of a run's checkpoints stands for the run.
+"$gw" export a/checkpoints --out exported --quiet
+[ -f exported/config.json ]
+
+# What was moved aside is listed, as what it is, and is none to go on from.
+cp -r a aside
+dd if=/dev/zero of=aside/checkpoints/step-00000004/rank-00000.safetensors bs=1 seek=3000 count=64 \
+    conv=notrunc status=none
+"$gw" train run.yaml --out aside --resume --fresh --quiet >out 2>&1 || true
+"$gw" checkpoint ls aside --json >ls.json
+python3 - <<'P'
+import json, os
+rows, there = json.load(open("ls.json")), sorted(os.listdir("aside/checkpoints"))
+moved = [r for r in rows if r["state"] == "replaced"]
+names = sorted(os.path.basename(r["path"]) for r in moved)
+assert names and names == [n for n in there if ".replaced-" in n], (rows, there)
+assert all(r["stays"] and r["bytes"] > 0 for r in moved), moved
+P
+"$gw" checkpoint ls aside | grep replaced |
+    grep -q 'moved aside as step-00000004.replaced-1; stays, as kept.json says'
 says "is a folder of checkpoints: ls takes the run" "$gw" checkpoint ls a/checkpoints
 says "is one checkpoint: prune takes the run" "$gw" checkpoint prune a/checkpoints/step-00000004/ --keep-last 1
 says "prune has no use for --json" "$gw" checkpoint prune a --keep-last 1 --json

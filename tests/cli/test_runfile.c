@@ -433,6 +433,7 @@ TEST(global_batch_and_accumulate_say_the_same) {
         {"{micro_batch: 4, accumulate: 3, global_batch: 12}", 4, 3, 12},
         {"{micro_batch: 4, accumulate: 2, global_batch: 12}", 0, 0, 0},
         {"{micro_batch: 5, global_batch: 12}", 0, 0, 0},
+        {"{accumulate: 5, global_batch: 12}", 0, 0, 0},
         {"{micro_batch: 16, global_batch: 12}", 0, 0, 0},
         {"{micro_batch: 1000000000, accumulate: 1000000000}", 0, 0, 0},
     };
@@ -453,6 +454,32 @@ TEST(global_batch_and_accumulate_say_the_same) {
             CHECK_EQ(rf.train.accumulate, cases[i].accumulate);
             CHECK_EQ(rf.train.global_batch, cases[i].global);
         }
+        gw_runfile_release(&rf);
+        gw_diags_release(&dg);
+        gw_str_release(&text);
+    }
+}
+
+/* What a refused batch may be instead is said in numbers that work. */
+TEST(a_batch_that_cannot_be_says_which_can) {
+    static const struct {
+        const char *train, *hint;
+    } cases[] = {
+        {"{micro_batch: 4, accumulate: 2, global_batch: 12}",
+         "train.global_batch: 8, or train.accumulate: 3"},
+        {"{micro_batch: 4, accumulate: 2, global_batch: 13}", "train.global_batch: 8; no accum"},
+        {"{micro_batch: 5, global_batch: 12}", "train.global_batch: 10 or 15"},
+        {"{accumulate: 5, global_batch: 12}", "train.global_batch: 10 or 15"},
+        {"{micro_batch: 16, global_batch: 12}", "train.global_batch: 16"},
+    };
+    for (size_t i = 0; i < GW_COUNT(cases); i++) {
+        gw_diags dg;
+        gw_runfile rf;
+        gw_str text = {0};
+        gw_diags_init(&dg);
+        gw_str_printf(&text, "model: {preset: gpt2}\ntrain: %s\n", cases[i].train);
+        CHECK(parse(&rf, gw_str_c(&text), NULL, &dg) == GW_ERR_CONFIG);
+        CHECK_MSG(dg.first && strstr(dg.first->hint, cases[i].hint), "%s", dg.first->hint);
         gw_runfile_release(&rf);
         gw_diags_release(&dg);
         gw_str_release(&text);
