@@ -12,6 +12,7 @@
 #include "harness.h"
 
 #include <ftw.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,15 +120,19 @@ void test_check_fails(const char *file, int line, const char *what, gw_status s,
     test_fail(file, line, "%s: no diagnostic contains \"%s\"", what, text);
 }
 
+/* Ranks that are threads may all be the first to ask. */
 const char *test_tmpdir(void) {
-    if (tmpdir[0]) return tmpdir;
-    const char *root = getenv("TMPDIR");
-    snprintf(tmpdir, sizeof tmpdir, "%s/gw-test-XXXXXX", root && *root ? root : "/tmp");
-    if (!mkdtemp(tmpdir)) {
-        tmpdir[0] = 0;
-        test_fail(__FILE__, __LINE__, "cannot make a temporary folder below %s",
-                  root ? root : "/tmp");
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&lock);
+    if (!tmpdir[0]) {
+        const char *env = getenv("TMPDIR"), *root = env && *env ? env : "/tmp";
+        snprintf(tmpdir, sizeof tmpdir, "%s/gw-test-XXXXXX", root);
+        if (!mkdtemp(tmpdir)) {
+            tmpdir[0] = 0;
+            test_fail(__FILE__, __LINE__, "cannot make a temporary folder below %s", root);
+        }
     }
+    pthread_mutex_unlock(&lock);
     return tmpdir;
 }
 
