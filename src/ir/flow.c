@@ -8,11 +8,22 @@
 // the lowest that is free. So the number of places is the largest number of micro-batches under way
 // between a class's first and last piece, which for 1F1B's activations is min(m, p - i).
 //
-// Cost: values x 4 words, and the actions times the classes of their pieces.
+// A rank with several stages would take too much so: a value of stage 0 has its most micro-batches
+// under way while those behind it have not, or have no longer. So values of different stages are
+// set side by side if they are alike: touched by the same kinds of pieces, of one length, in one
+// memory. The first of a stage stands beside the first of another, the second beside the second;
+// whatever a stage has more of stands alone. Those that unite the same stages in the same way are a
+// pool, and a place is free in the whole pool or taken. What two stages touch (what one hands the
+// next on the same rank) stays by itself, and so does what is written or read from outside by its
+// name: inputs, results.
+//
+// Cost: values x 4 words and two sorts of what is carried, and the actions times the classes of
+// their pieces.
 #include "ir/flow.h"
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/panic.h" /* GW_ASSERT, gw_panic */
@@ -24,11 +35,31 @@ typedef struct set {
     uint64_t w[WORDS];
 } set;
 
+/* Classes that share their places: what touches any of them. */
+typedef struct pool {
+    set ranges;
+    uint8_t first; /* the part that makes them; ALL: inputs */
+    bool apart;    /* of values that share with none */
+    int32_t places;
+} pool;
+
 typedef struct class {
     set ranges;
     int32_t first; /* -1: inputs */
     int32_t count; /* ranges in it */
+    int32_t pool;
 } class;
+
+/* A carried value of one stage, as others may be like it. */
+typedef struct item {
+    uint32_t parts; /* that touch it: a bit each */
+    uint8_t first;  /* as in a pool */
+    uint8_t mem;
+    int64_t stride;
+    int64_t number; /* among the alike of its stage */
+    int32_t stage;
+    gw_vid v;
+} item;
 
 typedef struct maker {
     const gw_graph *g;
@@ -37,6 +68,7 @@ typedef struct maker {
     gw_oid loop_first, loop_end;
     set *sets; /* [values], of roots */
     GW_VEC(class) classes;
+    GW_VEC(pool) pools;
     bool *ran; /* [ranges][micro-batches] */
     char *why;
     int n;
@@ -110,14 +142,11 @@ static void find_touched(maker *k) {
     }
 }
 
-static int32_t class_like(maker *k, const set *s, int32_t first) {
-    for (int64_t c = k->classes.count; c-- > 0;) {
-        const class *x = &k->classes.items[c];
-        if (x->first == first && memcmp(&x->ranges, s, sizeof *s) == 0) return (int32_t)c + 1;
-    }
-    class x = {*s, first, count_of(s)};
-    gw_vec_push(&k->classes, x);
-    return (int32_t)k->classes.count;
+/* The part whose run makes a value; ALL: an input. */
+static uint8_t first_part(const maker *k, gw_vid root) {
+    const gw_value *x = &k->g->values.items[root];
+    int32_t r = x->def == GW_NONE ? -1 : k->f->range_of[x->def];
+    return r < 0 ? GW_PART_ALL : k->f->ranges[r].part;
 }
 
 static int32_t first_range(const maker *k, gw_vid root) {
@@ -125,37 +154,148 @@ static int32_t first_range(const maker *k, gw_vid root) {
     return x->def == GW_NONE ? -1 : k->f->range_of[x->def];
 }
 
+static int32_t pool_like(maker *k, const set *s, uint8_t first, bool apart) {
+    for (int64_t i = k->pools.count; i-- > 0;) {
+        const pool *x = &k->pools.items[i];
+        if (x->first == first && x->apart == apart && memcmp(&x->ranges, s, sizeof *s) == 0)
+            return (int32_t)i;
+    }
+    gw_vec_push(&k->pools, ((pool){*s, first, apart, 0}));
+    return (int32_t)k->pools.count - 1;
+}
+
+/* Puts v into the class of its pieces and pool. */
+static void classify(maker *k, gw_vid v, int32_t in) {
+    const set *s = &k->sets[v];
+    int32_t first = first_range(k, v);
+    int64_t c = k->classes.count;
+    for (; c > 0; c--) {
+        const class *x = &k->classes.items[c - 1];
+        if (x->pool == in && x->first == first && memcmp(&x->ranges, s, sizeof *s) == 0) break;
+    }
+    if (c == 0) {
+        gw_vec_push(&k->classes, ((class){*s, first, count_of(s), in}));
+        c = k->classes.count;
+    }
+    k->f->class_of[v] = (int32_t)c;
+}
+
+/* False: it has a block of its own, since several stages touch it, or the executor's user does. */
+static bool item_of(const maker *k, gw_vid v, item *out) {
+    const gw_value *x = &k->g->values.items[v];
+    if (x->def == GW_NONE || (x->name != 0 && x->role != GW_ROLE_GRAD)) return false;
+    *out = (item){.first = first_part(k, v),
+                  .mem = x->mem,
+                  .stride = gw_flow_stride(k->g, v),
+                  .stage = -1,
+                  .v = v};
+    for (int r = 0; r < k->f->nranges; r++) {
+        const gw_range *p = &k->f->ranges[r];
+        if (!has(&k->sets[v], r)) continue;
+        if (out->stage >= 0 && out->stage != p->stage) return false;
+        out->stage = p->stage;
+        out->parts |= UINT32_C(1) << p->part;
+    }
+    return true;
+}
+
+static int compare(int64_t a, int64_t b) { return (a > b) - (a < b); }
+
+static int by_kind(const item *x, const item *y) {
+    int c = compare(x->parts, y->parts);
+    if (!c) c = compare(x->first, y->first);
+    if (!c) c = compare(x->mem, y->mem);
+    return c ? c : compare(x->stride, y->stride);
+}
+
+static int by_stage(const void *a, const void *b) {
+    const item *x = a, *y = b;
+    int c = by_kind(x, y);
+    if (!c) c = compare(x->stage, y->stage);
+    return c ? c : compare(x->v, y->v);
+}
+
+static int by_number(const void *a, const void *b) {
+    const item *x = a, *y = b;
+    int c = by_kind(x, y);
+    if (!c) c = compare(x->number, y->number);
+    return c ? c : compare(x->stage, y->stage);
+}
+
+/* Items of one number, one a stage, share a block: the first one's. */
+static void share(maker *k, const item *items, int64_t n) {
+    set all = {0};
+    for (int64_t i = 0; i < n; i++)
+        for (int w = 0; w < WORDS; w++) all.w[w] |= k->sets[items[i].v].w[w];
+    int32_t in = pool_like(k, &all, items->first, false);
+    for (int64_t i = 0; i < n; i++) {
+        classify(k, items[i].v, in);
+        k->f->block_of[items[i].v] = items[0].v;
+    }
+}
+
+static void share_all(maker *k, item *items, int64_t n) {
+    qsort(items, (size_t)n, sizeof *items, by_stage);
+    for (int64_t i = 1; i < n; i++) {
+        bool same = by_kind(&items[i], &items[i - 1]) == 0 && items[i].stage == items[i - 1].stage;
+        items[i].number = same ? items[i - 1].number + 1 : 0;
+    }
+    qsort(items, (size_t)n, sizeof *items, by_number);
+    for (int64_t i = 0, end; i < n; i = end) {
+        for (end = i + 1; end < n; end++)
+            if (by_kind(&items[end], &items[i]) != 0 || items[end].number != items[i].number) break;
+        share(k, items + i, end - i);
+    }
+}
+
+static bool is_carried(const maker *k, gw_vid v) {
+    const gw_value *x = &k->g->values.items[v];
+    if (x->tie != GW_NONE || x->rate != GW_RATE_MB || x->role == GW_ROLE_WORK) return false;
+    int n = count_of(&k->sets[v]);
+    return n > 1 || (x->def == GW_NONE && x->role == GW_ROLE_INPUT && n > 0);
+}
+
 static void find_classes(maker *k) {
     const gw_graph *g = k->g;
-    k->f->class_of = gw_arena_new(k->a, int32_t, g->values.count + 1);
-    k->sets = gw_arena_new(k->a, set, g->values.count + 1);
-    if (g->actions.count == 0) return;
-    find_touched(k);
-    for (int64_t v = 0; v < g->values.count; v++) {
-        const gw_value *x = &g->values.items[v];
-        if (x->tie != GW_NONE || x->rate != GW_RATE_MB || x->role == GW_ROLE_WORK) continue;
-        int n = count_of(&k->sets[v]);
-        bool input = x->def == GW_NONE && x->role == GW_ROLE_INPUT;
-        if (n > 1 || (input && n > 0))
-            k->f->class_of[v] = class_like(k, &k->sets[v], first_range(k, (gw_vid)v));
+    gw_vid n = (gw_vid)g->values.count;
+    k->f->class_of = gw_arena_new(k->a, int32_t, n + 1);
+    k->f->block_of = gw_arena_new(k->a, gw_vid, n + 1);
+    k->sets = gw_arena_new(k->a, set, n + 1);
+    for (gw_vid v = 0; v < n; v++) k->f->block_of[v] = v;
+    if (g->actions.count > 0) {
+        find_touched(k);
+        item *items = gw_arena_new(k->a, item, n + 1);
+        int64_t count = 0;
+        for (gw_vid v = 0; v < n; v++) {
+            if (!is_carried(k, v)) continue;
+            if (item_of(k, v, &items[count]))
+                count++;
+            else
+                classify(k, v, pool_like(k, &k->sets[v], first_part(k, v), true));
+        }
+        share_all(k, items, count);
     }
-    for (int64_t v = 0; v < g->values.count; v++)
-        k->f->class_of[v] = k->f->class_of[gw_value_root(g, (gw_vid)v)];
+    for (gw_vid v = 0; v < n; v++) {
+        gw_vid root = gw_value_root(g, v);
+        k->f->class_of[v] = k->f->class_of[root];
+        k->f->block_of[v] = k->f->block_of[root];
+    }
 }
 
 /* ---- places ---- */
 
 typedef struct table {
     int32_t *left;   /* [class * m + micro]: ranges still to run */
-    uint64_t **used; /* [class]: places that are taken */
+    int64_t words;   /* of a pool's set: all its classes may have every micro-batch under way */
+    uint64_t **used; /* [pool]: places that are taken */
 } table;
 
-static int32_t take(table *t, const maker *k, int32_t c) {
-    int64_t words = k->f->micro_batches / 64 + 1;
-    for (int64_t w = 0; w < words; w++) {
-        if (t->used[c][w] == ~UINT64_C(0)) continue;
-        int bit = __builtin_ctzll(~t->used[c][w]);
-        t->used[c][w] |= UINT64_C(1) << bit;
+static int32_t take(table *t, pool *in, uint64_t *used) {
+    for (int64_t w = 0; w < t->words; w++) {
+        if (used[w] == ~UINT64_C(0)) continue;
+        int bit = __builtin_ctzll(~used[w]);
+        used[w] |= UINT64_C(1) << bit;
+        in->places = GW_MAX(in->places, (int32_t)(w * 64 + bit + 1));
         return (int32_t)(w * 64 + bit);
     }
     gw_panic("more micro-batches are under way than there are");
@@ -169,16 +309,16 @@ static bool run_range(maker *k, table *t, int r, gw_action a, bool begins) {
         const class *x = &k->classes.items[c - 1];
         if (!has(&x->ranges, r)) continue;
         int64_t at = c * m + a.micro;
+        uint64_t *used = t->used[x->pool];
         if (!begins) {
             if (--t->left[at] == 0)
-                t->used[c][f->place[at] / 64] &= ~(UINT64_C(1) << (f->place[at] % 64));
+                used[f->place[at] / 64] &= ~(UINT64_C(1) << (f->place[at] % 64));
             continue;
         }
         if (f->place[at] >= 0) continue;
         if (x->first >= 0 && x->first != r)
             return fail(k, "%s runs before what it reads is made", gw_action_print(a, text));
-        f->place[at] = take(t, k, c);
-        f->places[c] = GW_MAX(f->places[c], f->place[at] + 1);
+        f->place[at] = take(t, &k->pools.items[x->pool], used);
     }
     return true;
 }
@@ -211,11 +351,12 @@ static bool play(maker *k) {
     f->places[0] = 1;
     if (g->actions.count == 0) return true;
     table t = {.left = gw_arena_new(k->a, int32_t, all + 1),
-               .used = gw_arena_new(k->a, uint64_t *, f->nclasses + 1)};
+               .words = f->nranges * m / 64 + 1,
+               .used = gw_arena_new(k->a, uint64_t *, k->pools.count + 1)};
+    for (int64_t i = 0; i < k->pools.count; i++) t.used[i] = gw_arena_new(k->a, uint64_t, t.words);
     k->ran = gw_arena_new(k->a, bool, f->nranges *m + 1);
     for (int32_t c = 1; c <= f->nclasses; c++) {
         f->first[c] = k->classes.items[c - 1].first;
-        t.used[c] = gw_arena_new(k->a, uint64_t, m / 64 + 1);
         for (int64_t i = 0; i < m; i++) {
             f->place[c * m + i] = -1;
             t.left[c * m + i] = k->classes.items[c - 1].count;
@@ -223,6 +364,8 @@ static bool play(maker *k) {
     }
     for (int64_t i = 0; i < g->actions.count; i++)
         if (!play_action(k, &t, g->actions.items[i])) return false;
+    for (int32_t c = 1; c <= f->nclasses; c++)
+        f->places[c] = k->pools.items[k->classes.items[c - 1].pool].places;
     for (int64_t i = 0; i < f->nranges * m; i++)
         if (!k->ran[i])
             return fail(k, "stage %d, part %s, never runs for micro-batch %lld",
@@ -247,6 +390,7 @@ bool gw_flow_try(gw_flow *f, const gw_graph *g, gw_arena *a, char *why, int n) {
     if (ok) find_classes(&k);
     ok = ok && play(&k);
     gw_vec_release(&k.classes);
+    gw_vec_release(&k.pools);
     return ok;
 }
 

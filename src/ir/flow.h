@@ -32,7 +32,9 @@ typedef struct gw_flow {
     int32_t *range_of; /* [ops]: -1 outside the loop */
     int nclasses;      /* classes 1 .. nclasses; 0: not carried */
     int32_t *class_of; /* [values]: of the root's; every value of a chain of ties has its root's */
-    int32_t *places;   /* [nclasses + 1]: places[0] == 1 */
+    int32_t *places;   /* [nclasses + 1]: of the class's pool; places[0] == 1 */
+    gw_vid *block_of;  /* [values]: the root in whose places the value's are: itself mostly, another
+                          stage's where those share theirs. Offsets are equal */
     int32_t micro_batches;
     int32_t *place; /* [class * micro_batches + micro]: which of them; class 0: always 0 */
     int32_t *first; /* [class]: range whose run takes the place; -1: the micro-batch's first action
@@ -49,7 +51,7 @@ bool gw_flow_try(gw_flow *f, const gw_graph *g, gw_arena *a, char *why, int n);
 /* The range of a piece, or -1 where the program has none. */
 int gw_flow_range(const gw_flow *f, int stage, gw_part part);
 /* Bytes from one place of a value to the next, as all ranks of the program have it (rank 0's local
- * bytes, a multiple of 64); places x this is what it takes in the arena. */
+ * bytes, a multiple of 64); places x this is what its block takes in the arena. */
 int64_t gw_flow_stride(const gw_graph *g, gw_vid v);
 int64_t gw_flow_bytes(const gw_flow *f, const gw_graph *g, gw_vid v);
 /* Which ranges does an action run? At most two; returns how many. */

@@ -14,7 +14,8 @@
 //   - micro-batch-rate memory lives within one iteration;
 //   - workspace lives during its op; one that no op defines (the box of a channel, which another
 //     rank reads when it likes) lives always;
-//   - what a pipeline carries from piece to piece has all its places through the whole loop;
+//   - what a pipeline carries from piece to piece has all its places through the whole loop, and
+//     where stages share them the first value stands for all;
 //   - a bucket is one collective: what its ops touch lives from its first op to its last;
 //   - copies run beside the other ops: what one reads lives to gw_graph_copy_end.
 //
@@ -143,7 +144,7 @@ static void begin_values(lives *l) {
             l->root[v] = x->tie == GW_NONE ? (gw_vid)v : l->root[x->tie];
         l->pieces[v] = (piece){.start = l->nops, .end = -1, .offset = x->offset, .root = (gw_vid)v};
         int32_t c = l->flow.class_of[v];
-        if (x->tie == GW_NONE)
+        if (x->tie == GW_NONE && l->flow.block_of[v] == (gw_vid)v)
             l->pieces[v].bytes = c ? gw_flow_bytes(&l->flow, g, (gw_vid)v)
                                    : gw_type_local_bytes(&x->type, &g->mesh, 0);
         if (x->def == GW_NONE) begin_leaf(l, (gw_vid)v);
@@ -278,6 +279,11 @@ static gw_status check_offsets(const lives *l, gw_diags *dg) {
             return GW_FAIL(dg, GW_ERR_FORMAT, "program-tie-offset",
                            "value %%%lld is tied to %%%u but placed elsewhere", (long long)v,
                            l->root[v]);
+        gw_vid block = l->flow.block_of[v];
+        if (x->offset != g->values.items[block].offset)
+            return GW_FAIL(dg, GW_ERR_FORMAT, "program-tie-offset",
+                           "value %%%lld shares the places of %%%u but is placed elsewhere",
+                           (long long)v, block);
         int64_t bytes = l->pieces[l->root[v]].bytes, arena = g->arena_bytes[x->mem];
         if (x->offset >= 0 && (bytes > arena || x->offset > arena - bytes))
             return GW_FAIL(dg, GW_ERR_FORMAT, "program-outside-arena",

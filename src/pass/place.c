@@ -11,7 +11,8 @@
 // allocation); the report gives the distance to the lower bound, the largest sum of live bytes.
 //
 // What a pipeline carries from one piece of a stage to another (ir/flow.h) is one block with a
-// place for each micro-batch under way.
+// place for each micro-batch under way; stages of one rank share the blocks of what is alike in
+// them.
 //
 // Host and disk have arenas of their own, packed in the same way. Places on disk are whole pages,
 // so that a file opened without the page cache can be read and written at them.
@@ -178,10 +179,11 @@ static int64_t place_rest(gw_graph *g, const gw_lives *l, gw_mem mem, int64_t ba
     return n ? best : base;
 }
 
-static void spread_to_ties(gw_graph *g) {
+/* Ties, and other stages' values in the same places. */
+static void spread_to_ties(gw_graph *g, const gw_lives *l) {
     for (int64_t v = 0; v < g->values.count; v++) {
-        gw_vid root = gw_value_root(g, (gw_vid)v);
-        g->values.items[v].offset = g->values.items[root].offset;
+        gw_vid owner = l->flow.block_of[gw_value_root(g, (gw_vid)v)];
+        g->values.items[v].offset = g->values.items[owner].offset;
     }
 }
 
@@ -212,7 +214,7 @@ gw_status gw_pass_place(gw_graph *dst, const gw_graph *src, const gw_compile_opt
     if (gw_compile_keeps(opts)) r.kept_bytes = r.persistent_bytes;
     r.arena_bytes[GW_MEM_DEVICE] += r.kept_bytes;
     r.lower_bound_bytes += r.kept_bytes;
-    spread_to_ties(dst);
+    spread_to_ties(dst, &l);
     memcpy(dst->arena_bytes, r.arena_bytes, sizeof dst->arena_bytes);
     report->place = r;
     gw_arena_release(&mem);

@@ -170,7 +170,8 @@ void gw_lives_of(gw_lives *l, const gw_graph *g, gw_arena *a) {
     gw_graph_loop(g, &lf, &le);
     for (int64_t v = 0; v < nv; v++) extend_by_rules(l, g, (gw_vid)v, (int32_t)lf, (int32_t)le - 1);
     for (int64_t v = 0; v < nv; v++)
-        if (gw_value_root(g, (gw_vid)v) == (gw_vid)v && l->last[v] >= 0)
+        if (l->flow.block_of[v] == (gw_vid)v && gw_value_root(g, (gw_vid)v) == (gw_vid)v &&
+            l->last[v] >= 0)
             l->bytes[v] = gw_flow_bytes(&l->flow, g, (gw_vid)v);
     find_peak(l, g);
 }

@@ -236,6 +236,25 @@ TEST(stage_i_of_1f1b_holds_min_m_p_minus_i) {
         }
 }
 
+/* Of a rank with v alike stages: the micro-batches of all its stages that are under way at once, as
+ * Megatron counts them: 2 (p - r - 1) + (v - 1) p before the first backward, and one more. */
+TEST(stages_of_a_rank_share_their_places) {
+    static const int sizes[][3] = {{2, 2, 4}, {2, 3, 4}, {2, 2, 8}, {4, 2, 8}};
+    for (size_t c = 0; c < GW_COUNT(sizes); c++) {
+        int p = sizes[c][0], v = sizes[c][1], m = sizes[c][2];
+        gw_model model = tiny_model(GW_FAMILY_LLAMA, p * v);
+        layout l = {p, v, m, 1, 1, 1, 0, false, "interleaved"};
+        pipeline k;
+        make(&k, &model, &l);
+        for (int r = 0; r < p; r++) {
+            test_note("p %d v %d m %d rank %d", p, v, m, r);
+            int most = GW_MIN(m * v, 2 * (p - r - 1) + (v - 1) * p + 1);
+            CHECK_EQ(held(&k.g[r], &k.p.mem), most);
+        }
+        release(&k);
+    }
+}
+
 TEST(weight_gradients_have_pieces_of_their_own) {
     gw_model model = tiny_model(GW_FAMILY_LLAMA, 4);
     layout l = {2, 1, 4, 1, 1, 1, 0, false, "zb-h1"};
