@@ -365,7 +365,8 @@ def stalls(options, work, side, ranks):
 def show_stall(turns, ranks, cores, size):
     """What the save costs the steps beside it, and what it may."""
     plain, saved = median(turns[False], "total_s"), median(turns[True], "total_s")
-    copy, commit = median(turns[True], "begin_s"), median(turns[True], "end_s")
+    copy, commit = median(turns[True], "copy_s"), median(turns[True], "end_s")
+    held = median(turns[True], "begin_s")
     cpu, extra = median(turns[True], "cpu_s"), saved - plain
     allowed = STALL_GOAL * plain + copy + cpu / cores
     both = max(noise(turns[False], "total_s"), noise(turns[True], "total_s")) * plain / allowed
@@ -379,10 +380,12 @@ def show_stall(turns, ranks, cores, size):
           f"(A to A {100 * noise(turns[False], 'total_s'):.1f} %)")
     print(f"  allowed {allowed:.3f} s = 1 % of the steps {STALL_GOAL * plain:.3f} + staging copy "
           f"{copy:.3f} + hash and write {cpu:.3f} CPU s / {cores} cores {cpu / cores:.3f}: {text[met]}")
-    print(f"  of it the commit held a step for {commit:.4f} s; memory of a rank {memory / 1e6:.1f} MB, "
+    print(f"  of it the copy held a step for {held:.4f} s and the commit one for {commit:.4f} s; "
+          f"memory of a rank {memory / 1e6:.1f} MB, "
           f"its share of the state {size / ranks / 1e6:.1f} MB")
     return dict(ranks=ranks, cores=cores, without_s=plain, with_s=saved, extra_s=extra, copy_s=copy,
-                commit_s=commit, writer_cpu_s=cpu, allowed_s=allowed, met=met, memory=memory,
+                held_s=held, commit_s=commit, writer_cpu_s=cpu, allowed_s=allowed, met=met,
+                memory=memory,
                 turns=[turns[False], turns[True]])
 
 

@@ -13,16 +13,19 @@
 // Until 3 is done readers skip the folder. Who writes what is computed by every rank alone
 // (plan.c); that all computed the same is seen from a hash in 2.
 //
-// Bytes go from the arena to the buffer when the save begins, and from there to the file while the
-// next steps compute: the state is never half old and half new. The same number of a step may be
+// Bytes go from the arena to the buffer before the state changes, and from there to the file while
+// the next steps compute: the state is never half old and half new. A step changes parameters and
+// moments only at its end, so a caller that says when (late) computes forward and backward while
+// the writer's thread copies; what is left then is copied by the rank (stage.c). The same number of
+// a step may be
 // saved twice in a run's life (a damaged checkpoint was passed over on resume and its step is
 // reached again): the older folder is moved aside, not overwritten. That is for commits that the
 // run has found when it began, or made. One that is newer was made by another run in the same
 // place: it is left as it is, and the save fails. So it is where the place can be locked and where
 // it cannot.
 //
-// Of what several ranks hold one writes each share; copies of others are hashed in 1, before begin
-// returns, and compared in 2 (replicas.c).
+// Of what several ranks hold one writes each share; copies of others are hashed in 1, before the
+// state changes, and compared in 2 (replicas.c).
 //
 // What has not changed since the newest commit is not written (keep.c says how that is known). Each
 // rank tells in 2 which of its entries, in the order of the plan, are referred to, and in which of
@@ -78,6 +81,7 @@ struct gw_ckpt_save {
     bool own_keep;
     gw_ckpt_writer *writer; /* NULL: this rank writes nothing */
     gw_ckpt_stage *stage;
+    bool taken; /* the state may change */
     gw_ckpt_stats stats;
 };
 
@@ -204,33 +208,55 @@ static gw_status add_entries(gw_ckpt_save *s, gw_diags *dg) {
     return GW_OK;
 }
 
-/* Everything that this rank writes goes into the buffer, or is shown to the writer. */
-static gw_status take_copy(gw_ckpt_save *s, const gw_ckpt_options *o, gw_diags *dg) {
-    const gw_ckpt_block *blocks;
-    int64_t n;
-    if (!s->writer) return GW_OK;
-    gw_ckpt_stage_how how = {.keep = s->keep,
-                             .capacity = o->buffer_bytes > 0 ? o->buffer_bytes : INT64_MAX,
-                             .bytes_per_s = o->bytes_per_s,
-                             .direct = o->direct};
-    const char **from = gw_arena_new(&s->mem, const char *, s->own.count + 1);
-    for (int64_t i = 0; i < s->own.count; i++)
-        if (s->own.items[i].entry >= 0) from[s->own.items[i].entry] = s->own.items[i].data;
-    GW_TRY(gw_ckpt_writer_begin(s->writer, &blocks, &n, dg));
-    GW_TRY(gw_ckpt_stage_start(&s->stage, s->writer, blocks, n, &how, dg));
-    for (int64_t i = 0; i < n; i++)
-        gw_ckpt_stage_put(s->stage, from[blocks[i].entry] + blocks[i].offset);
-    s->stats.waited_s = gw_ckpt_stage_waited(s->stage);
-    s->stats.buffer_bytes = gw_ckpt_stage_capacity(s->stage);
-    return GW_OK;
-}
-
-static void hash_copies(gw_ckpt_save *s) {
+static void hash_copies(void *save) {
+    gw_ckpt_save *s = save;
     int64_t before = gw_clock_ns();
     gw_ckpt_copies_take(s->plan, s->tensors, s->n, s->mesh, s->rank, s->meta.step, s->replicas,
                         &s->mem, &s->compared);
     s->stats.compared_bytes = s->compared.bytes;
     s->stats.compare_s = (double)(gw_clock_ns() - before) * 1e-9;
+}
+
+/* Shows the writer's thread everything that this rank writes. */
+static gw_status start_writer(gw_ckpt_save *s, const gw_ckpt_options *o, gw_diags *dg) {
+    const gw_ckpt_block *blocks;
+    int64_t n;
+    bool hashes = s->replicas != GW_CKPT_REPLICAS_TRUST && s->mesh;
+    gw_ckpt_stage_how how = {.keep = s->keep,
+                             .capacity = o->buffer_bytes > 0 ? o->buffer_bytes : INT64_MAX,
+                             .bytes_per_s = o->bytes_per_s,
+                             .direct = o->direct,
+                             .helps = o->late && !o->direct,
+                             .also = hashes ? hash_copies : NULL,
+                             .user = s};
+    const char **data = gw_arena_new(&s->mem, const char *, s->own.count + 1);
+    for (int64_t i = 0; i < s->own.count; i++)
+        if (s->own.items[i].entry >= 0) data[s->own.items[i].entry] = s->own.items[i].data;
+    GW_TRY(gw_ckpt_writer_begin(s->writer, &blocks, &n, dg));
+    const char **from = gw_arena_new(&s->mem, const char *, n + 1);
+    for (int64_t i = 0; i < n; i++) from[i] = data[blocks[i].entry] + blocks[i].offset;
+    how.from = from;
+    GW_TRY(gw_ckpt_stage_start(&s->stage, s->writer, blocks, n, &how, dg));
+    s->stats.buffer_bytes = gw_ckpt_stage_capacity(s->stage);
+    return GW_OK;
+}
+
+void gw_checkpoint_take(gw_ckpt_save *s) {
+    int64_t before = gw_clock_ns();
+    if (s->taken) return;
+    s->taken = true;
+    if (!s->stage) return;
+    gw_ckpt_stage_take(s->stage);
+    s->stats.waited_s = gw_ckpt_stage_waited(s->stage);
+    s->stats.take_s = (double)(gw_clock_ns() - before) * 1e-9;
+}
+
+/* Until the state may change, or (late) as much of it as must be now. */
+static gw_status take_copy(gw_ckpt_save *s, const gw_ckpt_options *o, gw_diags *dg) {
+    if (s->writer) GW_TRY(start_writer(s, o, dg));
+    if (!s->writer || o->direct) hash_copies(s);
+    if (!o->late) gw_checkpoint_take(s);
+    return GW_OK;
 }
 
 static const char *copied(gw_ckpt_save *s, const char *text) {
@@ -277,7 +303,6 @@ gw_status gw_checkpoint_begin(gw_ckpt_save **out, const gw_ckpt_options *o,
         list_own(s, o);
         st = add_entries(s, dg);
         if (st == GW_OK) st = take_copy(s, o, dg);
-        if (st == GW_OK) hash_copies(s);
         st = gw_exec_agree(s->comm, st, NULL, "beginning a checkpoint", dg);
     }
     s->stats.begin_s = (double)(gw_clock_ns() - before) * 1e-9;
@@ -375,6 +400,7 @@ static gw_status finish_file(gw_ckpt_save *s, told *mine, gw_ckpt_file *f, gw_di
         mine->norigins = GW_MAX(mine->norigins, origin + 1);
         mine->origins[origin] = *gw_ckpt_keep_origin(s->keep, origin);
     }
+    gw_checkpoint_take(s);
     if (s->stage) GW_TRY(gw_ckpt_stage_join(s->stage, f, &times, dg));
     vouch(s, mine);
     if (!s->stage) return GW_OK;
@@ -383,6 +409,7 @@ static gw_status finish_file(gw_ckpt_save *s, told *mine, gw_ckpt_file *f, gw_di
     s->stats.bytes = f->bytes;
     s->stats.write_s = times.write_s;
     s->stats.cpu_s = times.cpu_s;
+    s->stats.copy_s = times.copy_s;
     return GW_OK;
 }
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Saving: what the state is at one instant, taken aside; written while training goes on.
 //
-//     gw_checkpoint_begin(&s, &opts, &meta, tensors, n, dg);   copies, starts the writer
+//     gw_checkpoint_begin(&s, &opts, &meta, tensors, n, dg);   starts the writer, copies
+//     ... gw_checkpoint_take(s);                               (late) copies what is left
 //     ... steps; between them gw_checkpoint_poll(s)            is this rank's file complete?
 //     gw_checkpoint_end(s, &stats, dg);                        waits, commits, frees
 //
 // begin and end are called by all ranks at the same points. Tensors and meta are as they were at
-// begin. Where the buffer is smaller than what this rank writes, begin waits for the writer with
+// begin. Where the buffer is smaller than what this rank writes, take waits for the writer with
 // the rest: so a small buffer costs time, never truth. A rank that does nothing else meanwhile
 // needs no buffer at all (direct).
 #ifndef GW_CKPT_SAVE_H
@@ -39,6 +40,9 @@ typedef struct gw_ckpt_options {
     int64_t bytes_per_s;  /* that the writer takes of the disk; 0: all */
     gw_ckpt_keep *keep;   /* NULL: nothing is kept, everything is written */
     bool direct;          /* the tensors do not change before end: nothing is copied */
+    bool late;            /* they do not change before take, which is the caller's to call, and the
+                             writer's thread copies meanwhile: for a rank with a core to spare.
+                             Without it begin takes */
     gw_ckpt_replicas replicas;
     bool references; /* what is unchanged since the keep's newest commit is referred to */
 } gw_ckpt_options;
@@ -49,9 +53,11 @@ typedef struct gw_ckpt_stats {
     int64_t referred_bytes; /* of this rank's entries: unchanged, and not written */
     int64_t buffer_bytes;   /* reserved on this rank */
     int64_t compared_bytes; /* that this rank hashed of what others write */
-    double begin_s;         /* what begin took: the copy, waits for the writer, comparing */
-    double compare_s;       /* of it, hashing what others write */
-    double waited_s;        /* of it, waits */
+    double begin_s;         /* what begin took, take too unless it was late */
+    double take_s;          /* what take took: what the thread had not copied or compared yet */
+    double waited_s;        /* of copying, waits for room in the buffer */
+    double copy_s;          /* copying, by the rank or its thread */
+    double compare_s;       /* hashing what others write, by either */
     double write_s;         /* from the writer's first block to its file's name */
     double cpu_s;           /* processor time of the writer: hashing and writing */
     double commit_s;        /* what end took */
@@ -66,6 +72,9 @@ typedef struct gw_ckpt_save gw_ckpt_save;
 GW_WARN_UNUSED gw_status gw_checkpoint_begin(gw_ckpt_save **out, const gw_ckpt_options *o,
                                              const gw_ckpt_meta *meta,
                                              const gw_ckpt_tensor *tensors, int n, gw_diags *dg);
+/* The state is about to change: returns when everything is copied. On this rank alone; again, or
+ * where begin was not late, it does nothing. */
+void gw_checkpoint_take(gw_ckpt_save *s);
 /* Has this rank's writer finished, or failed? Costs a load. */
 bool gw_checkpoint_poll(const gw_ckpt_save *s);
 int64_t gw_checkpoint_step(const gw_ckpt_save *s);

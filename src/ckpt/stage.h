@@ -10,28 +10,36 @@
 typedef struct gw_ckpt_stage gw_ckpt_stage;
 
 typedef struct gw_ckpt_stage_how {
-    gw_ckpt_keep *keep;  /* whose buffer it is */
+    gw_ckpt_keep *keep;      /* whose buffer it is */
+    const char *const *from; /* [n]: where each block's bytes are */
     int64_t capacity;    /* bytes; less than two blocks count as two, more than needed as needed */
     int64_t bytes_per_s; /* that the thread takes of the disk at most; 0: all it can */
     bool direct;         /* nothing is copied: bytes stay as they are until join */
+    bool helps; /* the thread copies too; otherwise take alone does, and it writes at once */
+    void (*also)(void *user); /* what else needs the bytes as they are: runs once, in take or in a
+                                 thread that helps, before that returns; not where a save has
+                                 failed. NULL: nothing; direct: never */
+    void *user;
 } gw_ckpt_stage_how;
 
 /* Starts a thread that takes `n` blocks in their order, writes them by `w` and finishes the file.
- * It is niced, unless the rank only waits for it (direct). w, blocks and keep outlive it. */
+ * It is niced, unless the rank only waits for it (direct). Blocks stay as they are until take has
+ * returned. w, blocks, keep and how.from outlive it. */
 GW_WARN_UNUSED gw_status gw_ckpt_stage_start(gw_ckpt_stage **out, gw_ckpt_writer *w,
                                              const gw_ckpt_block *blocks, int64_t n,
                                              const gw_ckpt_stage_how *how, gw_diags *dg);
-/* Takes the next block's bytes: copies them, waiting for room, or (direct) borrows them. After the
- * writer failed it does nothing. */
-void gw_ckpt_stage_put(gw_ckpt_stage *s, const void *bytes);
-double gw_ckpt_stage_waited(const gw_ckpt_stage *s);    /* seconds that put has waited */
+/* Copies what the thread has not, waiting for room; then the blocks may change. After the writer
+ * failed it copies nothing. */
+void gw_ckpt_stage_take(gw_ckpt_stage *s);
+double gw_ckpt_stage_waited(const gw_ckpt_stage *s); /* seconds that copying has waited for room */
 int64_t gw_ckpt_stage_capacity(const gw_ckpt_stage *s); /* bytes reserved */
 /* Finished or failed? */
 bool gw_ckpt_stage_done(const gw_ckpt_stage *s);
 
 typedef struct gw_ckpt_stage_times {
-    double write_s,
-        cpu_s; /* from the first block to the file's name; the thread's processor time */
+    double write_s; /* from the first block to the file's name */
+    double cpu_s;   /* processor time of the thread, copying and `also` apart */
+    double copy_s;  /* of copying, whoever did it */
 } gw_ckpt_stage_times;
 /* Waits for the thread: *file is what finish said. Diagnostics of the thread are moved to dg. */
 GW_WARN_UNUSED gw_status gw_ckpt_stage_join(gw_ckpt_stage *s, gw_ckpt_file *file,

@@ -155,6 +155,19 @@ static void index_names(gw_exec *x) {
     }
 }
 
+/* The ops of a bucket stand before the one that does it. */
+static void find_changes(gw_exec *x) {
+    bool *state = gw_arena_new(&x->mem, bool, x->g.values.count + 1);
+    x->changes = gw_arena_new(&x->mem, bool, x->g.ops.count + 1);
+    for (int64_t i = 0; i < x->g.states.count; i++)
+        state[gw_value_root(&x->g, x->g.states.items[i].start)] = true;
+    for (gw_oid i = 0; i < (gw_oid)x->g.ops.count; i++) {
+        const gw_op *o = &x->g.ops.items[i];
+        for (int k = 0; k < (int)o->nout; k++)
+            x->changes[i] |= state[gw_value_root(&x->g, gw_op_out(&x->g, o, k))];
+    }
+}
+
 /* By rank 0's sizes, which are the largest: offsets and arena are the same on every rank. */
 static void measure_bounds(gw_exec *x) {
     for (int64_t v = 0; v < x->g.values.count; v++) {
@@ -337,6 +350,7 @@ gw_status gw_exec_new(gw_exec **out, const gw_graph *program, const gw_exec_opts
     gw_graph_loop(&x->g, &x->loop_first, &x->loop_end);
     x->param = gw_arena_new(&x->mem, void *, x->g.values.count + 1);
     index_names(x);
+    find_changes(x);
 #ifdef GW_DEBUG
     x->poison = true;
 #else

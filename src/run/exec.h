@@ -83,6 +83,10 @@ int64_t gw_exec_rank(const gw_exec *x);
 bool gw_exec_write(gw_exec *x, const char *name, const void *bytes, int64_t n);
 bool gw_exec_read(const gw_exec *x, const char *name, void *bytes, int64_t n);
 
+/* Someone reads parameters and states meanwhile: fn is called once, before the next op that gives
+ * one of them another value. NULL: nobody does any more. */
+void gw_exec_guard(gw_exec *x, void (*fn)(void *user), void *user);
+
 GW_WARN_UNUSED gw_status gw_exec_run(gw_exec *x, gw_segment seg, gw_diags *dg);
 /* All micro-batches of a step: of a program without stages the loop once for each of `count`, the
  * last as the step's last. Of a pipeline's rank its actions: once, where the program has

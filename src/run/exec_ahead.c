@@ -75,7 +75,10 @@ gw_status gw_exec_run_ahead(gw_exec *x, double *sum, gw_diags *dg) {
     return st;
 }
 
-void gw_exec_restore(gw_exec *x) { memcpy(x->base, copy_of(x), (size_t)x->persistent); }
+void gw_exec_restore(gw_exec *x) {
+    gw_exec_unguard(x);
+    memcpy(x->base, copy_of(x), (size_t)x->persistent);
+}
 
 /* ---- the verdict ---- */
 

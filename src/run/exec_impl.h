@@ -67,6 +67,9 @@ struct gw_exec {
     bool ahead;      /* POST does not wait for the norm */
     double own_sum;  /* of squares, of the latest such POST */
     const bool *fed; /* [classes]: inputs that a feed under way may write; NULL: all */
+    bool *changes;   /* [ops]: one of its outputs is the next value of a parameter or state */
+    void (*guard)(void *user); /* gw_exec_guard; NULL: none */
+    void *guard_user;
 };
 
 /* ---- exec.c ---- */
@@ -76,6 +79,8 @@ int64_t gw_exec_local_bytes(const gw_exec *x, gw_vid v);
 void gw_exec_bind_copy(gw_exec *x, gw_oid i);
 
 /* ---- exec_run.c ---- */
+/* Calls the guard, if there is one, for the last time. */
+void gw_exec_unguard(gw_exec *x);
 /* A look at what ops read and make: the first that meets a number that is not finite. */
 typedef struct gw_watch {
     gw_oid bad;    /* GW_NONE so far */

@@ -82,8 +82,20 @@ static gw_status launch(gw_exec *x, gw_oid i, gw_diags *dg) {
     return b->kernel->launch(b->state, &b->args, dg);
 }
 
+void gw_exec_guard(gw_exec *x, void (*fn)(void *user), void *user) {
+    x->guard = fn;
+    x->guard_user = user;
+}
+
+void gw_exec_unguard(gw_exec *x) {
+    void (*fn)(void *user) = x->guard;
+    x->guard = NULL;
+    if (fn) fn(x->guard_user);
+}
+
 static gw_status run_op(gw_exec *x, gw_oid i, gw_diags *dg) {
     gw_bound_op *b = &x->ops[i];
+    if (x->changes[i]) gw_exec_unguard(x);
     if (x->comm) gw_comm_alive(x->comm, ++x->alive);
     int64_t t0 = gw_clock_ns();
     gw_status st = launch(x, i, dg);

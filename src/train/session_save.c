@@ -2,9 +2,11 @@
 // Saving a run: what its checkpoints say besides tensors, and when they are committed.
 //
 // A save takes the state at the end of a step: tensors through the buffer of ckpt/save.c, counters
-// and digests at the same instant. It is committed between two later steps, once every rank's file
-// is complete. A save that the run waits for anyway (the last one, one before it stops, all of them
-// with checkpoint.async false) copies nothing: the writer reads the tensors where they lie.
+// and digests at the same instant. On a rank with a core to spare tensors are copied while the next
+// step computes, until its first op that changes one of them (gw_exec_guard). It is committed
+// between two later steps, once every rank's file is complete. A save that the run waits for anyway
+// (the last one, one before it stops, all of them with checkpoint.async false) copies nothing: the
+// writer reads the tensors where they lie.
 //
 // After a commit old ones go. A run that began anew beside commits that it could not read removes
 // none of those: what they are is for whoever asked for it to judge. Before its first save it
@@ -18,6 +20,7 @@
 
 #include "base/log.h"      /* gw_log_debug */
 #include "base/str.h"      /* gw_str */
+#include "kernel/kernel.h" /* gw_machine_this */
 #include "train/ranks.h"   /* gw_ranks_me */
 #include "train/session.h" /* this module's contract */
 
@@ -47,16 +50,17 @@ static gw_status commit(gw_session *s, gw_diags *dg) {
     gw_ckpt_save *done = s->saving;
     int64_t step = gw_checkpoint_step(done);
     s->saving = NULL;
+    gw_exec_guard(s->x, NULL, NULL);
     GW_TRY(gw_checkpoint_end(done, &stats, dg));
     s->saved = step;
     if (s->commits > 0) s->commits = stats.number + 1;
-    gw_log_debug("saved the checkpoint of step %" PRId64
-                 ": it held up the run for %.3f s (and %.3f s "
-                 "for its probe), was written in %.3f s (%.3f s of a processor) and committed in "
-                 "%.3f s; %" PRId64 " bytes are written, %" PRId64
-                 " are those of older ones, %" PRId64 " of others were compared in %.3f s",
-                 step, stats.begin_s, s->probe_s, stats.write_s, stats.cpu_s, stats.commit_s,
-                 stats.bytes, stats.referred_bytes, stats.compared_bytes, stats.compare_s);
+    gw_log_debug(
+        "saved the checkpoint of step %" PRId64 ": it held up the run for %.3f s (and %.3f s "
+        "for its probe), was written in %.3f s (%.3f s of a processor) and committed in "
+        "%.3f s; %" PRId64 " bytes are written, %" PRId64 " are those of older ones, %" PRId64
+        " of others were compared in %.3f s",
+        step, stats.begin_s + stats.take_s, s->probe_s, stats.write_s, stats.cpu_s, stats.commit_s,
+        stats.bytes, stats.referred_bytes, stats.compared_bytes, stats.compare_s);
     if (gw_ranks_me(s->comm) != 0) return GW_OK;
     return gw_checkpoint_prune(s->save_dir, s->rf->checkpoint.keep_last,
                                s->rf->checkpoint.keep_every, -1, dg);
@@ -94,12 +98,15 @@ static gw_status keep_older(gw_session *s, gw_diags *dg) {
     return GW_OK;
 }
 
+static void take(void *saving) { gw_checkpoint_take(saving); }
+
 static gw_status begin(gw_session *s, const char *run_dir, bool waits, gw_diags *dg) {
     gw_arena mem = {0};
     gw_str config = {0};
     char tokenizer[33] = "";
     gw_ckpt_meta m;
     const gw_rf_checkpoint *c = &s->rf->checkpoint;
+    int spare = gw_machine_this(0).threads - s->setup.machine.threads;
     snprintf(s->save_dir, sizeof s->save_dir, "%s", gw_session_checkpoints(s->rf, run_dir));
     if (!s->keep) s->keep = gw_ckpt_keep_new();
     gw_ckpt_options o = {.run_dir = s->save_dir,
@@ -107,6 +114,7 @@ static gw_status begin(gw_session *s, const char *run_dir, bool waits, gw_diags 
                          .comm = s->comm,
                          .keep = s->keep,
                          .direct = waits,
+                         .late = !waits && spare > 0,
                          .references = c->references,
                          .replicas = replicas_of(c),
                          .buffer_bytes = c->buffer,
@@ -118,6 +126,7 @@ static gw_status begin(gw_session *s, const char *run_dir, bool waits, gw_diags 
     gw_status st = keep_older(s, dg);
     if (st == GW_OK) st = gw_session_probe_take(s, &m.probe, dg);
     if (st == GW_OK) st = gw_checkpoint_begin(&s->saving, &o, &m, s->tensors, s->ntensors, dg);
+    if (st == GW_OK && o.late) gw_exec_guard(s->x, take, s->saving);
     if (s->comm && st == GW_OK) gw_comm_busy(s->comm, NULL, 0);
     gw_str_release(&config);
     gw_arena_release(&mem);

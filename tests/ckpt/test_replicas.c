@@ -21,9 +21,9 @@ typedef struct job {
     gw_mesh mesh;
     gw_type types[NTENSORS];
     gw_ckpt_replicas how;
-    bool direct, references, again; /* again: the commit before has the same bits */
-    int bad_rank, bad_tensor;       /* -1: none */
-    int64_t bad_at;                 /* element of its buffer */
+    bool direct, late, references, again; /* again: the commit before has the same bits */
+    int bad_rank, bad_tensor;             /* -1: none */
+    int64_t bad_at;                       /* element of its buffer */
     int64_t step;
     gw_status st;
     char said[400];
@@ -66,11 +66,18 @@ static void hold(const job *j, int64_t rank, gw_arena *mem, gw_ckpt_tensor *t) {
     }
 }
 
+static void forget(const gw_ckpt_tensor *t) {
+    for (int i = 0; i < NTENSORS; i++)
+        memset(t[i].data, 0x5a, (size_t)gw_type_local_elems(t[i].type, t[i].mesh, t[i].rank) * 4);
+}
+
 static gw_status save(gw_ckpt_options *o, int64_t step, const gw_ckpt_tensor *t,
                       gw_ckpt_stats *stats, gw_diags *dg) {
     gw_ckpt_save *s = NULL;
     gw_ckpt_meta m = {.step = step, .batch = step, .loss_scale = 1};
     GW_TRY(gw_checkpoint_begin(&s, o, &m, t, NTENSORS, dg));
+    gw_checkpoint_take(s);
+    if (!o->direct) forget(t); /* it has been hashed and copied */
     return gw_checkpoint_end(s, stats, dg);
 }
 
@@ -87,10 +94,14 @@ static gw_status on_rank(gw_comm *c, void *user, gw_diags *dg) {
                          .comm = c,
                          .keep = keep,
                          .direct = j->direct,
+                         .late = j->late,
                          .references = j->references,
                          .replicas = j->how};
     hold(j, rank, &mem, t);
-    if (j->again) GW_TRY(save(&o, j->step + 1000, t, NULL, dg));
+    if (j->again) {
+        GW_TRY(save(&o, j->step + 1000, t, NULL, dg));
+        hold(j, rank, &mem, t);
+    }
     if (rank == j->bad_rank) ((uint32_t *)t[j->bad_tensor].data)[j->bad_at] ^= 1u << 7;
     gw_status st = save(&o, j->step, t, &stats, &mine);
     if (rank == 0) {
@@ -131,6 +142,7 @@ TEST(replicas_that_are_equal_are_saved) {
         j.how = all[k];
         j.step = 1 + k;
         j.direct = k == 1;
+        j.late = k == 2;
         run(&j);
         CHECK_MSG(j.st == GW_OK, "%s", j.said);
         CHECK(committed(j.step));

@@ -82,6 +82,53 @@ TEST(poison_fills_what_has_ended) {
     program_release(&p);
 }
 
+/* ---- guards ---- */
+
+typedef struct watcher {
+    gw_exec *x;
+    gw_hash128 state;
+    int calls;
+} watcher;
+
+static void look_at_state(void *user) {
+    watcher *w = user;
+    w->state = trainer_state(w->x);
+    w->calls++;
+}
+
+/* Called once in the step that follows, when nothing has changed yet. */
+static void guard_case(gw_family f, int accumulate, gw_optim_kind optim) {
+    program p;
+    trainer_init(&p, f);
+    p.opts.micro_batches = accumulate;
+    p.opts.optim.kind = optim;
+    gw_exec *x = trainer_exec(&p, (gw_exec_opts){0});
+    trainer_weights(&p, x, 5);
+    watcher w = {.x = x};
+    for (int step = 0; step < 3; step++) {
+        gw_hash128 before = trainer_state(x);
+        gw_exec_guard(x, look_at_state, &w);
+        trace t = trainer_step(&p, x, step, 1);
+        CHECK_EQ(w.calls, step + 1);
+        CHECK(same_hash(w.state, before));
+        CHECK(!same_hash(t.state, before));
+    }
+    gw_hash128 last = w.state;
+    gw_exec_guard(x, look_at_state, &w);
+    gw_exec_guard(x, NULL, NULL);
+    (void)trainer_step(&p, x, 3, 1);
+    CHECK(w.calls == 3 && same_hash(w.state, last));
+    gw_exec_free(x);
+    program_release(&p);
+}
+
+TEST(a_guard_is_called_before_the_state_changes) {
+    guard_case(GW_FAMILY_GPT2, 1, GW_OPTIM_ADAMW);
+    guard_case(GW_FAMILY_LLAMA, 3, GW_OPTIM_MUON);
+    guard_case(GW_FAMILY_DEEPSEEK, 2, GW_OPTIM_ADAMW); /* its router has a bias that is a state */
+    guard_case(GW_FAMILY_QWEN3, 2, GW_OPTIM_SGD);
+}
+
 /* ---- memory ---- */
 
 TEST(the_step_allocates_nothing) {
