@@ -296,6 +296,17 @@ static gw_status find_floors(gw_verifier *r) {
     return GW_OK;
 }
 
+static double epsilon(gw_dtype t) {
+    return t == GW_BF16 ? 1.0 / 128 : t == GW_F16 ? 1.0 / 1024 : 1.0 / (1 << 22);
+}
+
+/* Below which part of the gradients' root mean square an element may be noise: sums in 16 bits are
+ * off by some last places of a typical element. */
+static double noise_level(const gw_verifier *r) {
+    gw_dtype t = r->setup.train.compute;
+    return t == GW_F32 ? 1e-2 : GW_MAX(1e-2, 8 * epsilon(t));
+}
+
 /* Leaves out of a and b what AdamW makes, or made in an earlier step, of gradients that are noise.
  */
 static gw_status drop_noise(gw_verifier *r, gw_verify_item *it, float *a, float *b) {
@@ -305,7 +316,7 @@ static gw_status drop_noise(gw_verifier *r, gw_verify_item *it, float *a, float 
     double sum = 0;
     for (int64_t i = 0; i < it->elems; i++) sum += (double)r->z[i];
     double rms = sqrt(sum / (double)it->elems);
-    double least = GW_MAX(1e-2 * rms, r->floor[GW_VERIFY_GRADIENT]);
+    double least = GW_MAX(noise_level(r) * rms, r->floor[GW_VERIFY_GRADIENT]);
     for (int64_t i = 0; i < it->elems; i++) {
         it->noisy[i] = it->noisy[i] || sqrt((double)r->z[i]) < least;
         if (it->noisy[i]) a[i] = b[i] = 0;
@@ -368,10 +379,6 @@ static gw_status find_noise(gw_verifier *r) {
 }
 
 /* ---- bounds ---- */
-
-static double epsilon(gw_dtype t) {
-    return t == GW_BF16 ? 1.0 / 128 : t == GW_F16 ? 1.0 / 1024 : 1.0 / (1 << 22);
-}
 
 static bool is_narrow(const gw_verify_item *it) {
     if (!it->in_layout) return false;
