@@ -285,7 +285,7 @@ complete -c gradwright -n '__fish_seen_subcommand_from env' -l json -d 'print JS
 complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -l out -s o -r -F -d 'train, decode: FILE; encode: PREFIX of .bin, .idx'
 complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -l vocab-size -s n -x -d 'train: tokens in all (default 8192)'
 complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -l split -x -a 'llama3 gpt2 qwen2 cl100k o200k' -d 'how words are split (train, .tiktoken)'
-complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -l documents -s d -x -a 'blank file line jsonl' -d 'encode: where documents end'
+complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -l documents -s d -x -a 'blank file line jsonl' -d 'encode: what ends a document (blank: 2 empty lines)'
 complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -l specials -d 'encode: text of special tokens becomes their ids'
 complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -l json -d 'print JSON for machines'
 complete -c gradwright -n '__fish_seen_subcommand_from tokenizer' -l no-eos -d 'encode --out: no end-of-text after documents'

@@ -30,7 +30,7 @@ static const gw_option options[] = {
     {"vocab-size", 'n', "N", "train: tokens in all (default 8192)", GW_OPT_INT, NULL},
     {"split", 0, "PATTERN", "how words are split (train, .tiktoken)", GW_OPT_STRING,
      "llama3 gpt2 qwen2 cl100k o200k"},
-    {"documents", 'd', "RULE", "encode: where documents end", GW_OPT_STRING,
+    {"documents", 'd', "RULE", "encode: what ends a document (blank: 2 empty lines)", GW_OPT_STRING,
      "blank file line jsonl"},
     {"specials", 0, NULL, "encode: text of special tokens becomes their ids", GW_OPT_FLAG, NULL},
     GW_OPTION_JSON,

@@ -696,7 +696,6 @@ static void check_experts(gw_runfile *rf, gw_diags *dg) {
                     "model.mla.rope is %lld, and it must be even", (long long)m->mla.rope);
 }
 
-/* What names parts that a net for images has not. */
 /* A store that can be written to. */
 static void check_checkpoint(const gw_runfile *rf, gw_diags *dg) {
     const char *dir = rf->checkpoint.dir;

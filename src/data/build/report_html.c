@@ -198,7 +198,10 @@ static void add_bloom(gw_page *p) {
     gw_page_figure(p, GW_PAGE_COUNT, "dedup.bloom.new");
     gw_page_add(p, "; at its end ");
     gw_page_figure(p, GW_PAGE_NUMBER, "dedup.bloom.false_alarms");
-    gw_page_add(p, " of what is new are false alarms.</p>\n");
+    gw_page_add(p, " of what is new are false alarms");
+    if (json_is_true(gw_page_at(p, "dedup.bloom.overfull")))
+        gw_page_add(p, ", which is more than it was made for: it holds too many keys");
+    gw_page_add(p, ".</p>\n");
 }
 
 static void add_sizes(gw_page *p) {
