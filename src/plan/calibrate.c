@@ -11,6 +11,10 @@
 // not in proportion to (a launch, a team of threads) is in the rates of small shapes, which are
 // near small shapes.
 //
+// Kernels of one op can be a hundred times apart. Where several were measured with these dtypes,
+// the one that the op would run on (gw_kernel_choose, as the executor asks) answers, by its own
+// shapes.
+//
 // Where these dtypes were never measured, the op's others answer. The same holds of ranks: with as
 // many side by side as were never measured, the nearest number answers, in proportion to the share
 // of the machine that a rank has.
@@ -26,9 +30,11 @@
 #include <string.h>
 
 #include "base/str.h"          /* gw_str_starts */
+#include "kernel/kernel.h"     /* gw_kernel_choose */
 #include "ops/hooks.h"         /* gw_cost_elems */
 #include "ops/muon.h"          /* gw_muon_sizes */
 #include "plan/machine_impl.h" /* gw_machine_product_of */
+#include "run/exec_comm.h"     /* gw_op_is_collective */
 
 /* ---- shapes ---- */
 
@@ -263,24 +269,35 @@ static double log_rate_at(const char *op, const gw_timing_shape *s, const near *
     return fmax(least, fmin(most, solve_first(a, b)));
 }
 
-double gw_timings_shape_seconds(const gw_timings *r, const char *op, const gw_timing_shape *s,
-                                int ranks) {
+/* gw_timings_shape_seconds, by the times of `kernel` alone where it has any (NULL: of all). */
+static double kernel_seconds(const gw_timings *r, const char *op, const char *kernel,
+                             const gw_timing_shape *s, int ranks) {
     int first, end, n = 0;
     near best[NEAREST];
     find_op(r, op, &first, &end);
     if (first == end) return -1;
     int side = nearest_side(r, first, end, ranks);
-    bool known = false; /* these dtypes */
-    for (int i = first; i < end; i++)
-        known |= r->timings[i].ranks == side && strcmp(r->timings[i].shape.types, s->types) == 0;
+    bool known = false, own = false; /* these dtypes; this kernel with them */
+    for (int i = first; i < end; i++) {
+        const gw_timing *x = &r->timings[i];
+        if (x->ranks != side || strcmp(x->shape.types, s->types) != 0) continue;
+        known = true;
+        own |= kernel && strcmp(x->kernel, kernel) == 0;
+    }
     for (int i = first; i < end; i++) {
         const gw_timing *x = &r->timings[i];
         if (x->ranks != side || (known && strcmp(x->shape.types, s->types) != 0)) continue;
+        if (own && strcmp(x->kernel, kernel) != 0) continue;
         near one = {distance(op, s, &x->shape), log(x->seconds / x->shape.work), &x->shape};
         n = take_nearest(best, n, one);
     }
     double share = side == ranks ? 1 : (double)ranks / side;
     return exp(log_rate_at(op, s, best, n)) * s->work * share;
+}
+
+double gw_timings_shape_seconds(const gw_timings *r, const char *op, const gw_timing_shape *s,
+                                int ranks) {
+    return kernel_seconds(r, op, NULL, s, ranks);
 }
 
 /* ---- ops ---- */
@@ -314,6 +331,34 @@ double gw_timings_step_seconds(const gw_timings *r, int ranks) {
     return s ? s->step_s : 0;
 }
 
+/* The machine that was measured, as kernels are chosen for it. */
+static gw_machine machine_of(const gw_timings *r, const gw_timing_side *side) {
+    gw_machine m = {.threads = side ? side->threads : 1, .count_only = true};
+    for (int i = GW_ISA_PLAIN; i <= GW_ISA_AMX; i++)
+        if (strcmp(gw_isa_name((gw_isa)i), r->isa) == 0) m.isa = (gw_isa)i;
+    return m;
+}
+
+/* The kernel that o would run on, where several were measured of such an op; NULL: nothing to
+ * choose. A choice looks at the shape, so equal dtypes can have several. */
+static const char *kernel_of(const gw_timings *r, const gw_graph *g, const gw_op *o,
+                             const gw_timing_shape *s, const gw_timing_side *side) {
+    int first, end;
+    const char *one = NULL;
+    if (gw_op_is_collective(g, o)) return NULL;
+    find_op(r, gw_op_def(g, o)->name, &first, &end);
+    for (int i = first; i < end; i++) {
+        const gw_timing *x = &r->timings[i];
+        if ((side && x->ranks != side->ranks) || strcmp(x->shape.types, s->types) != 0) continue;
+        if (one && strcmp(one, x->kernel) != 0) {
+            gw_machine m = machine_of(r, side);
+            return gw_kernel_choose(g, o, &m)->name;
+        }
+        one = x->kernel;
+    }
+    return NULL;
+}
+
 /* Nothing of the kind was measured. */
 static double estimate(const gw_timings *r, const gw_graph *g, const gw_op *o, int ranks) {
     gw_cost c = {0};
@@ -330,7 +375,7 @@ double gw_timings_op_seconds(const gw_timings *r, const gw_graph *g, const gw_op
     const gw_timing_side *side = side_of(r, ranks);
     gw_timing_shape s;
     gw_timing_shape_of(g, o, rank, &s);
-    double t = gw_timings_shape_seconds(r, name, &s, ranks);
+    double t = kernel_seconds(r, name, kernel_of(r, g, o, &s, side), &s, ranks);
     size_t n = strlen(name);
     if (t < 0 && n > 3 && strcmp(name + n - 3, "_ep") == 0) { /* rows travel apart */
         char plain[64];
