@@ -546,3 +546,31 @@ TEST(report_page_says_what_the_report_says) {
     gw_str_release(&doc);
     gw_diags_release(&dg);
 }
+
+/* The address and the text that the report shows of a row are that row's, wherever it lies: here in
+ * two units of two blocks (of 65,536 rows at most). */
+TEST(report_shows_the_rows_that_it_names) {
+    enum { ROWS = 100000 };
+    char inputs[1300] = "";
+    for (int u = 0; u < 2; u++) {
+        gw_str s = {0};
+        for (int i = 0; i < ROWS; i++) gw_str_printf(&s, "{\"text\": \"unit %d row %d\"}\n", u, i);
+        const char *path = file_of(u ? "b.jsonl" : "a.jsonl", &s);
+        snprintf(inputs + strlen(inputs), 640, "%s%s", u ? ", " : "", path);
+    }
+    json_t *r = build(inputs, "out", "filters: [gopher_quality/datatrove]\nsamples: 40\nseed: 3\n");
+    const json_t *list =
+        json_object_get(json_array_get(json_object_get(r, "filters"), 0), "samples");
+    int seen[2][2] = {{0, 0}, {0, 0}};
+    CHECK_EQ(json_array_size(list), 40);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *o = json_array_get(list, i);
+        int64_t unit = at(o, "unit"), row = at(o, "row");
+        char text[64];
+        snprintf(text, sizeof text, "unit %d row %d", (int)unit, (int)row);
+        CHECK_STR(json_string_value(json_object_get(o, "text")), text);
+        seen[unit][row >= 65536]++;
+    }
+    for (int k = 0; k < 4; k++) CHECK_MSG(seen[k / 2][k % 2], "no row of place %d is shown", k);
+    json_decref(r);
+}

@@ -245,3 +245,34 @@ TEST(langid_refuses_damaged_models) {
     }
     gw_diags_release(&dg);
 }
+
+/* A script of one language: its share of the letters, by their bytes, is the score. The letters of
+ * ASCII beside it stand at every place of a block of 16, between the bytes around 'A', 'Z', 'a' and
+ * 'z'; a third of a long text is the whole text while that is short. */
+TEST(langid_counts_the_letters_of_each_script) {
+    static const char beside[] = "@AZ[`az{ 09";
+    gw_langid *l = open_spec("builtin");
+    for (int from = 0; from < 40; from++) {
+        gw_str s = {0};
+        int64_t greek = 0, latin = 0;
+        for (int i = 0; i < 120; i++) {
+            char c = i < from || i % 3 ? beside[(i + from) % 11] : 0;
+            if (c)
+                gw_str_add_char(&s, c);
+            else
+                gw_str_add(&s, "\xce\xb1\xce\xb2\xce\xb3");
+            greek += c ? 0 : 6;
+            latin += c && strchr("AZaz", c);
+        }
+        CHECK(s.len < 480); /* read whole */
+        char lang[8];
+        float score;
+        gw_langid_detect(l, gw_str_c(&s), (int64_t)s.len, lang, &score);
+        if (greek > latin) {
+            CHECK_STR(lang, "el");
+            CHECK_EQ(score == (float)greek / (float)(greek + latin) * 0.99f, true);
+        }
+        gw_str_release(&s);
+    }
+    gw_langid_free(l);
+}

@@ -66,7 +66,7 @@ static const char *const gaps[] = {" ", " ", " ", " ", "", "\n", "  ", "\t", "\r
 /* A text of exactly its bytes, so that a read beyond them is seen. */
 static char *make_text(int64_t *n) {
     gw_str s = {0};
-    int count = below(40);
+    int count = below(below(4) ? 40 : 200); /* spans wait in a queue of some dozens */
     for (int i = 0; i < count; i++) {
         gw_str_add(&s, pieces[below((int)GW_COUNT(pieces))]);
         gw_str_add(&s, gaps[below((int)GW_COUNT(gaps))]);

@@ -150,11 +150,10 @@ static gw_status pick_unit(const gw_databuild *b, int64_t unit, pick *lists, int
     return st;
 }
 
-static gw_status show(gw_row_view *v, const gw_filter_desc *d, const pick *p, json_t *out,
-                      gw_diags *dg) {
+static void show(gw_row_view *v, const gw_filter_desc *d, const pick *p, json_t *out) {
     json_t *o = json_pack("{s:s}", "reason", p->reason < d->nreasons ? d->reasons[p->reason] : "");
     json_array_append_new(out, o);
-    return gw_build_show_row(v, p->unit, p->row, o, dg);
+    gw_build_show_row(v, p->unit, p->row, o);
 }
 
 static json_t *filter_json(const gw_databuild *b, const gw_build_sums *s, int f) {
@@ -181,8 +180,8 @@ static gw_status filters_json(gw_row_view *v, const gw_build_sums *s, json_t *ou
         json_t *o = filter_json(b, s, f);
         json_array_append_new(out, o);
         for (int64_t i = 0; i < counts[f]; i++)
-            GW_TRY(show(v, gw_filters_desc(b->filters, f), &lists[f * most + i],
-                        json_object_get(o, "samples"), dg));
+            show(v, gw_filters_desc(b->filters, f), &lists[f * most + i],
+                 json_object_get(o, "samples"));
     }
     return GW_OK;
 }
@@ -420,6 +419,7 @@ gw_status gw_build_report(gw_databuild *b, json_t *shards, const double *phases,
     for (int64_t u = 0; u < b->units.count && st == GW_OK; u++) st = add_unit(&s, b, u, dg);
     if (st == GW_OK) st = filters_json(&view, &s, filters, dg);
     if (st == GW_OK) st = gw_build_clusters(b, &view, &clusters, dg);
+    if (st == GW_OK) st = gw_row_view_read(&view, dg);
     gw_row_view_release(&view);
     if (st == GW_OK) {
         json_t *dedup = dedup_json(b, &s, dg);

@@ -5,6 +5,7 @@
 // A threshold that is too low shows in pairs that nobody would call alike, boilerplate that
 // swallows documents in one enormous cluster. Sizes are counted by sorting the survivors of all
 // documents that went, on disk where they are many.
+#include <stdlib.h> /* qsort */
 #include <string.h>
 
 #include "data/build/report_impl.h" /* this module's contract */
@@ -22,42 +23,60 @@ static int64_t whole_characters(const char *t, int64_t n, int64_t most) {
     return most;
 }
 
-void gw_row_view_release(gw_row_view *v) {
-    gw_column_data_release(&v->url);
-    gw_column_data_release(&v->text);
-    gw_columns_close(v->docs);
-    v->docs = NULL;
+void gw_build_show_row(gw_row_view *v, int64_t unit, int64_t row, json_t *o) {
+    json_object_set_new(o, "unit", json_integer(unit));
+    json_object_set_new(o, "row", json_integer(row));
+    json_object_set_new(o, "url", json_null()); /* their places, for the order of keys */
+    json_object_set_new(o, "text", json_null());
+    gw_vec_push(&v->rows, ((gw_shown_row){unit, row, o}));
 }
 
-/* Reads the block of a row. */
-static gw_status view_row(gw_row_view *v, int64_t unit, int64_t row, gw_diags *dg) {
-    if (v->docs && v->unit == unit && row >= v->first &&
-        row < v->first + gw_columns_block_rows(v->docs, v->block))
-        return GW_OK;
-    gw_row_view_release(v);
-    GW_TRY(gw_build_open_unit(v->b, GW_UNIT_DOCS, unit, &v->docs, dg));
-    v->unit = unit;
-    v->block = v->first = 0;
-    while (row >= v->first + gw_columns_block_rows(v->docs, v->block))
-        v->first += gw_columns_block_rows(v->docs, v->block++);
-    gw_status st = gw_columns_read(v->docs, GW_DOCS_URL, v->block, &v->url, dg);
-    if (st == GW_OK) st = gw_columns_read(v->docs, GW_DOCS_TEXT, v->block, &v->text, dg);
-    if (st != GW_OK) gw_row_view_release(v);
+static int by_place(const void *a, const void *b) {
+    const gw_shown_row *x = a, *y = b;
+    if (x->unit != y->unit) return x->unit < y->unit ? -1 : 1;
+    return (x->row > y->row) - (x->row < y->row);
+}
+
+/* Fills the rows of one unit, which are in order. */
+static gw_status read_unit(const gw_databuild *b, gw_column_data *url, gw_column_data *text,
+                           const gw_shown_row *rows, int64_t count, gw_diags *dg) {
+    gw_columns *docs;
+    int64_t block = 0, first = 0, held = -1;
+    GW_TRY(gw_build_open_unit(b, GW_UNIT_DOCS, rows->unit, &docs, dg));
+    gw_status st = GW_OK;
+    for (int64_t i = 0; st == GW_OK && i < count; i++) {
+        int64_t row = rows[i].row, n;
+        while (row >= first + gw_columns_block_rows(docs, block))
+            first += gw_columns_block_rows(docs, block++);
+        if (held != block) st = gw_columns_read(docs, GW_DOCS_URL, block, url, dg);
+        if (st == GW_OK && held != block) st = gw_columns_read(docs, GW_DOCS_TEXT, block, text, dg);
+        if (st != GW_OK) break;
+        held = block;
+        const char *p = gw_column_bytes(url, row - first, &n);
+        json_object_set_new(rows[i].o, "url", gw_json_text_n(p, (size_t)n));
+        p = gw_column_bytes(text, row - first, &n);
+        n = whole_characters(p, n, SHOWN_BYTES);
+        json_object_set_new(rows[i].o, "text", gw_json_text_n(p, (size_t)n));
+    }
+    gw_columns_close(docs);
     return st;
 }
 
-gw_status gw_build_show_row(gw_row_view *v, int64_t unit, int64_t row, json_t *o, gw_diags *dg) {
-    int64_t n;
-    GW_TRY(view_row(v, unit, row, dg));
-    const char *u = gw_column_bytes(&v->url, row - v->first, &n);
-    json_object_set_new(o, "unit", json_integer(unit));
-    json_object_set_new(o, "row", json_integer(row));
-    json_object_set_new(o, "url", gw_json_text_n(u, (size_t)n));
-    const char *t = gw_column_bytes(&v->text, row - v->first, &n);
-    n = whole_characters(t, n, SHOWN_BYTES);
-    json_object_set_new(o, "text", gw_json_text_n(t, (size_t)n));
-    return GW_OK;
+gw_status gw_row_view_read(gw_row_view *v, gw_diags *dg) {
+    gw_shown_row *r = v->rows.items;
+    gw_column_data url = {0}, text = {0};
+    gw_status st = GW_OK;
+    if (v->rows.count) qsort(r, (size_t)v->rows.count, sizeof *r, by_place);
+    for (int64_t from = 0, to; st == GW_OK && from < v->rows.count; from = to) {
+        for (to = from + 1; to < v->rows.count && r[to].unit == r[from].unit;) to++;
+        st = read_unit(v->b, &url, &text, r + from, to - from, dg);
+    }
+    gw_column_data_release(&url);
+    gw_column_data_release(&text);
+    return st;
 }
+
+void gw_row_view_release(gw_row_view *v) { gw_vec_release(&v->rows); }
 
 // ------------------------------------------------------------------ sizes
 
@@ -149,26 +168,23 @@ static gw_status count_sizes(clusters *c, gw_diags *dg) {
 
 // ------------------------------------------------------------------ as JSON
 
-static gw_status largest_json(const clusters *c, json_t *list, gw_diags *dg) {
+static void largest_json(const clusters *c, json_t *list) {
     for (int i = 0; i < c->nlargest; i++) {
         json_t *o = json_pack("{s:I}", "documents", (json_int_t)c->largest[i].size);
         json_array_append_new(list, o);
-        GW_TRY(gw_build_show_row(c->view, c->largest[i].survivor.unit, c->largest[i].survivor.index,
-                                 o, dg));
+        gw_build_show_row(c->view, c->largest[i].survivor.unit, c->largest[i].survivor.index, o);
     }
-    return GW_OK;
 }
 
-static gw_status pairs_json(const clusters *c, json_t *list, gw_diags *dg) {
+static void pairs_json(const clusters *c, json_t *list) {
     for (int64_t i = 0; i < c->npairs; i++) {
         const pair *p = &c->pairs[i];
         json_t *gone = json_object(), *stays = json_object();
         json_array_append_new(
             list, json_pack("{s:s, s:o, s:o}", "why", p->why, "gone", gone, "stays", stays));
-        GW_TRY(gw_build_show_row(c->view, p->gone.unit, p->gone.index, gone, dg));
-        GW_TRY(gw_build_show_row(c->view, p->survivor.unit, p->survivor.index, stays, dg));
+        gw_build_show_row(c->view, p->gone.unit, p->gone.index, gone);
+        gw_build_show_row(c->view, p->survivor.unit, p->survivor.index, stays);
     }
-    return GW_OK;
 }
 
 static json_t *sizes_json(const clusters *c) {
@@ -190,14 +206,12 @@ gw_status gw_build_clusters(gw_databuild *b, gw_row_view *v, json_t **out, gw_di
     c.survivors = gw_sorter_new(b->docs_dedup.dir, 2, SORT_BYTES);
     gw_status st = read_all(&c, dg);
     if (st == GW_OK) st = count_sizes(&c, dg);
+    gw_sorter_free(c.survivors);
+    GW_TRY(st);
     json_t *largest = json_array(), *pairs = json_array();
-    if (st == GW_OK) st = largest_json(&c, largest, dg);
-    if (st == GW_OK) st = pairs_json(&c, pairs, dg);
+    largest_json(&c, largest);
+    pairs_json(&c, pairs);
     *out =
         json_pack("{s:o, s:o, s:o}", "sizes", sizes_json(&c), "largest", largest, "pairs", pairs);
-    gw_sorter_free(c.survivors);
-    if (st == GW_OK) return GW_OK;
-    json_decref(*out);
-    *out = NULL;
-    return st;
+    return GW_OK;
 }

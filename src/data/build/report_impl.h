@@ -6,6 +6,7 @@
 #include <jansson.h> /* json_t */
 #include <stdint.h>
 
+#include "base/map.h"               /* GW_VEC */
 #include "base/str.h"               /* gw_str */
 #include "data/build/build_impl.h"  /* gw_databuild, GW_CUTS */
 #include "data/build/stages.h"      /* GW_STAGE_COUNT */
@@ -28,18 +29,23 @@ typedef struct gw_build_sums {
     json_t *damaged; /* files with damage */
 } gw_build_sums;
 
-/* Rows of extracted units, and the block that the latest was in: samples of a small build lie in
- * few blocks, of megabytes each. {.b = b} before the first row. */
+/* Rows of extracted units that a report shows. Samples are chosen by hashes, so they lie all over
+ * the units: rows are asked for in the report's order, and read in that of the files, so that each
+ * block, of megabytes, is unpacked once. {.b = b} before the first row. */
+typedef struct gw_shown_row {
+    int64_t unit, row;
+    json_t *o; /* borrowed */
+} gw_shown_row;
 typedef struct gw_row_view {
     const gw_databuild *b;
-    gw_columns *docs; /* NULL: no block is held */
-    int64_t unit, block, first;
-    gw_column_data url, text;
+    GW_VEC(gw_shown_row) rows;
 } gw_row_view;
 
-/* Adds "unit", "row", "url" and the beginning of the text of a row to o. */
-GW_WARN_UNUSED gw_status gw_build_show_row(gw_row_view *v, int64_t unit, int64_t row, json_t *o,
-                                           gw_diags *dg);
+/* Adds "unit", "row", "url" and "text" of a row to o, the last two empty until gw_row_view_read.
+ * o must last until then. */
+void gw_build_show_row(gw_row_view *v, int64_t unit, int64_t row, json_t *o);
+/* Reads all rows that were asked for: the address, and the beginning of the text. */
+GW_WARN_UNUSED gw_status gw_row_view_read(gw_row_view *v, gw_diags *dg);
 void gw_row_view_release(gw_row_view *v);
 /* How large clusters of equal and alike documents are, the largest of them, and pairs of a document
  * that went and the one that stayed, chosen by a hash of their ids and the seed; a new reference.

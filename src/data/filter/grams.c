@@ -65,21 +65,20 @@ static uint64_t extended(uint64_t hash, uint64_t word, int n) {
  * says that it was met, the higher that it was met again. */
 static int64_t first_places(gw_measure *m, const gw_word_facts *words, int64_t nwords) {
     size_t size = bit_words(nwords);
-    memset(m->gram_bits, 0, size * sizeof *m->gram_bits);
+    uint64_t *bits = m->gram_bits;
+    memset(bits, 0, size * sizeof *bits);
     for (int64_t i = 0; i + 1 < nwords; i++) {
         uint64_t h = extended(words[i].hash, words[i + 1].hash, 2);
-        uint64_t *bits = &m->gram_bits[h >> 32 & (size - 1)];
+        uint64_t *b = &bits[h >> 32 & (size - 1)];
         unsigned at = (unsigned)(h >> 27 & 31) * 2;
-        *bits |= (*bits >> at & 1) << (at + 1) | UINT64_C(1) << at;
-        m->gram_places[i] = (place){h, (uint32_t)i, 0};
+        *b |= (*b >> at & 1) << (at + 1) | UINT64_C(1) << at;
     }
     int64_t kept = 0;
-    for (int64_t i = 0; i + 1 < nwords; i++) {
-        place p = m->gram_places[i];
-        m->gram_places[kept] = p;
-        kept += (int64_t)(m->gram_bits[p.hash >> 32 & (size - 1)] >>
-                              ((unsigned)(p.hash >> 27 & 31) * 2 + 1) &
-                          1);
+    place *places = m->gram_places;
+    for (int64_t i = 0; i + 1 < nwords; i++) { /* a hash is cheaper than a place to keep it */
+        uint64_t h = extended(words[i].hash, words[i + 1].hash, 2);
+        places[kept] = (place){h, (uint32_t)i, 0};
+        kept += (int64_t)(bits[h >> 32 & (size - 1)] >> ((unsigned)(h >> 27 & 31) * 2 + 1) & 1);
     }
     return kept;
 }

@@ -26,6 +26,7 @@
 #endif
 
 #include "base/arena.h"            /* gw_mem_zalloc */
+#include "base/compiler.h"         /* GW_PREFETCH */
 #include "base/map.h"              /* GW_VEC */
 #include "base/str.h"              /* gw_str */
 #include "data/text/langid_impl.h" /* langid_builtin */
@@ -325,15 +326,24 @@ static void add_gram(langid_builtin *b, uint32_t what, int row_size) {
         b->score[b->postings[at + k].lane] += b->postings[at + k].weight;
 }
 
-/* Adds the n-grams of one word, w[0..n) with "_" at both ends. Returns how many there are. */
+/* Adds the n-grams of one word, w[0..n) with "_" at both ends. Returns how many there are. The
+ * table is larger than the first cache, so the nodes of all pairs and threes of letters, which
+ * nearly all words ask for, are on their way before the first is looked at. */
 static int add_word(langid_builtin *b, script s, int row_size, const uint32_t *w, int n) {
+    uint64_t one[WORD_MAX + 2], two[WORD_MAX + 2];
     int grams = 0;
     for (int i = 0; i + 1 < n; i++) {
-        uint64_t h = (uint64_t)s + 1;
+        one[i] = extend((uint64_t)s + 1, w[i]);
+        two[i] = extend(one[i], w[i + 1]);
+        GW_PREFETCH(&b->nodes[two[i] & (NODES - 1)]);
+        if (i + 2 < n) GW_PREFETCH(&b->nodes[extend(two[i], w[i + 2]) & (NODES - 1)]);
+    }
+    for (int i = 0; i + 1 < n; i++) {
+        uint64_t h = one[i];
         int most = GW_MIN(MAX_N, n - i);
         grams += most - (i == 0);
         for (int k = 0; k < most; k++) {
-            h = extend(h, w[i + k]);
+            if (k > 0) h = k == 1 ? two[i] : extend(h, w[i + k]);
             if (k == 0 && w[i] < 128) continue; /* every language has it */
             const node *f = find(b, h);
             if (!f) break;
@@ -493,21 +503,45 @@ static int by_grams(langid_builtin *b, script s, const window *w, int nw, float 
     return count;
 }
 
+/* Letters of ASCII at the front of [p, end), as long as 16 bytes at a time are of ASCII; *p moves
+ * behind them. */
+static int64_t count_ascii(const char **p, const char *end) {
+    int64_t n = 0;
+#if defined(__SSE2__)
+    for (; end - *p >= 16; *p += 16) {
+        __m128i x = _mm_loadu_si128((const __m128i *)(const void *)*p);
+        if (_mm_movemask_epi8(x)) break;
+        x = _mm_or_si128(x, _mm_set1_epi8(0x20));
+        __m128i letters = _mm_and_si128(_mm_cmpgt_epi8(x, _mm_set1_epi8('a' - 1)),
+                                        _mm_cmplt_epi8(x, _mm_set1_epi8('z' + 1)));
+        n += __builtin_popcount((unsigned)_mm_movemask_epi8(letters));
+    }
+#else
+    (void)p;
+    (void)end;
+#endif
+    return n;
+}
+
 /* Letters of each script, as bytes in UTF-8: a Chinese character says as much as three letters. */
 static int64_t count_scripts(const window *w, int nw, int64_t bytes[SCRIPTS]) {
     int64_t all = 0;
     for (int i = 0; i < nw; i++) {
-        int len;
-        for (const char *p = w[i].p; p < w[i].end; p += len) {
-            uint32_t cp = (uint8_t)*p;
-            len = 1;
-            if (cp >= 128) cp = gw_utf8_decode((const uint8_t *)p, (const uint8_t *)w[i].end, &len);
-            script s = script_of(cp);
-            if (s == NONE) continue;
-            bytes[s] += len;
-            all += len;
+        const char *p = w[i].p;
+        while (p < w[i].end) {
+            bytes[LATIN] += count_ascii(&p, w[i].end);
+            const char *stop = w[i].end - p > 16 ? p + 16 : w[i].end;
+            for (int len; p < stop; p += len) {
+                uint32_t cp = (uint8_t)*p;
+                len = 1;
+                if (cp >= 128)
+                    cp = gw_utf8_decode((const uint8_t *)p, (const uint8_t *)w[i].end, &len);
+                script s = script_of(cp);
+                if (s != NONE) bytes[s] += len;
+            }
         }
     }
+    for (int s = 0; s < SCRIPTS; s++) all += bytes[s];
     return all;
 }
 

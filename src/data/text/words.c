@@ -38,7 +38,7 @@ void gw_words_free(gw_words *w) {
     gw_mem_free(in->spare);
     gw_mem_free(in->facts);
     gw_mem_free(in->old_facts);
-    gw_mem_free(in->cache);
+    gw_mem_free(in->cache_memory);
     gw_mem_free(in->cls);
     gw_mem_free(in->at);
     gw_mem_free(in->symbols);

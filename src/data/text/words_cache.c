@@ -2,28 +2,30 @@
 // Cutting a text into words fast, with what rules ask of each word.
 //
 // A span is what stands between white space, and every way of cutting but Unicode's cuts a span by
-// its own bytes alone. Texts repeat their spans: nine of ten are among the few thousand that came
-// last. So the result of a span (how many tokens, their lengths, their characters and flags) is
-// remembered under its bytes, those of a longer one under its hash, and the rules are asked about
-// new spans only. A span is found and loaded at once: 16 bytes are compared with ' ', and the first
-// that is not above it as a signed number (white space, a control, or a part of a longer character)
-// ends what can be taken without looking further.
+// its own bytes alone. Texts repeat their spans: nine of ten are among the tens of thousands that
+// came last. So the result of a span (how many tokens, their lengths, their characters and flags)
+// is remembered under its bytes, those of a longer one under its hash, and the rules are asked
+// about new spans only. A span is found and loaded at once: 16 bytes are compared with ' ', and the
+// first that is not above it as a signed number (white space, a control, or a part of a longer
+// character) ends what can be taken without looking further. The table is larger than the second
+// cache, so the places of some spans ahead are fetched before the first of them is looked up.
 //
 // The hash of a word is of its bytes, filled up with zeros to 16, and its length; equal words have
 // equal hashes whichever way they came. What must hold: the words are those that
 // gw_words_split would find span by span with nothing remembered (tests/data/test_words_cache.c
 // compares them), and no byte outside the text is read.
 #include <string.h>
+#include <sys/mman.h> /* madvise */
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
 
 #include "base/arena.h"           /* gw_mem_realloc */
-#include "base/compiler.h"        /* GW_LIKELY */
+#include "base/compiler.h"        /* GW_LIKELY, GW_PREFETCH */
 #include "base/map.h"             /* gw_vec_push */
 #include "data/text/words_impl.h" /* gw_words_inner, words_hash16 */
 
-enum { SPAN = 16, LONG_SPAN = 64, MOST = 6, NEXT = 4, CACHE_BITS = 14 };
+enum { SPAN = 16, LONG_SPAN = 64, MOST = 6, NEXT = 4, CACHE_BITS = 16 };
 
 struct words_cached {
     uint64_t low, high; /* the span's key: its bytes, zeros behind; all zero: empty */
@@ -32,6 +34,8 @@ struct words_cached {
     uint8_t starts;     /* bit k: token k may begin a pattern */
     uint8_t next[NEXT]; /* where one may: if the next token begins with one of these; 0: any */
 };
+#define CACHE_BYTES (sizeof(struct words_cached) << CACHE_BITS)
+#define HUGE_PAGE   ((size_t)2 << 20)
 
 /* ------------------------------------------------------------------------------ facts */
 
@@ -114,12 +118,13 @@ static void note_next(const cutter *c, struct words_cached *slot, gw_word token)
     const words_entry *e = words_rules_find(c->rules, c->text + token.offset, token.bytes);
     int n = 0;
     memset(slot->next, 0, sizeof slot->next);
-    for (unsigned b = 0; b < 256 && e && !e->alone; b++) {
-        if (!(e->second[b >> 6] >> (b & 63) & 1)) continue;
-        if (n < NEXT) slot->next[n] = (uint8_t)b;
-        n++;
-    }
-    if (n > NEXT) slot->next[0] = 0;
+    if (!e || e->alone) return;
+    for (unsigned k = 0; k < GW_COUNT(e->second); k++) n += __builtin_popcountll(e->second[k]);
+    if (n > NEXT) return;
+    n = 0;
+    for (unsigned k = 0; k < GW_COUNT(e->second); k++)
+        for (uint64_t left = e->second[k]; left; left &= left - 1)
+            slot->next[n++] = (uint8_t)(64 * k + (unsigned)__builtin_ctzll(left));
 }
 
 static void remember(const cutter *c, struct words_cached *slot, uint64_t low, uint64_t high,
@@ -162,12 +167,17 @@ static void note_starts(const cutter *c, const struct words_cached *slot, int64_
     }
 }
 
+/* Room for what is remembered of one span. */
+static GW_ALWAYS_INLINE void make_room(gw_words_inner *w) {
+    if (GW_UNLIKELY(w->count + MOST > w->cap)) words_grow(w);
+    reserve_facts(w);
+}
+
 /* Tokens of a remembered span at `from`; `hash` is that of the whole span as a word. */
 static GW_ALWAYS_INLINE void recall(const cutter *c, const struct words_cached *slot, uint64_t hash,
                                     int64_t from) {
     gw_words_inner *w = c->w;
-    if (GW_UNLIKELY(w->count + MOST > w->cap)) words_grow(w);
-    reserve_facts(w);
+    make_room(w);
     int64_t at = w->count;
     if (GW_UNLIKELY(slot->starts)) note_starts(c, slot, from, at);
     if (GW_LIKELY(slot->ntokens == 1)) {
@@ -194,55 +204,102 @@ static void learn(const cutter *c, struct words_cached *slot, uint64_t low, uint
     remember(c, slot, low, high, before, starts);
 }
 
-/* Cuts the span [from, to) of this key and hash. A key may lie in two places, next to each other.
- */
-static GW_ALWAYS_INLINE void cut_known(const cutter *c, uint64_t low, uint64_t high, uint64_t hash,
-                                       int64_t from, int64_t to) {
+/* The two places of a key, next to each other. */
+static GW_ALWAYS_INLINE struct words_cached *places_of(const gw_words_inner *w, uint64_t low,
+                                                       uint64_t high) {
     uint64_t h = (low ^ high * 0xc2b2ae3d27d4eb4fu) * 0x9e3779b97f4a7c15u;
-    struct words_cached *set = &c->w->cache[h >> (65 - CACHE_BITS) << 1];
-    if (GW_LIKELY(set[0].low == low && set[0].high == high)) {
-        recall(c, &set[0], hash, from);
+    return &w->cache[h >> (65 - CACHE_BITS) << 1];
+}
+
+/* A span whose places are on their way into the first cache. */
+typedef struct waiting {
+    uint64_t low, high, hash; /* its key; its hash as a word */
+    struct words_cached *places;
+    int64_t from, to;
+} waiting;
+enum { QUEUE = 32 };
+typedef struct queue {
+    waiting spans[QUEUE];
+    int count;
+} queue;
+
+static GW_ALWAYS_INLINE void cut_known(const cutter *c, const waiting *s) {
+    struct words_cached *set = s->places;
+    if (GW_LIKELY(set[0].low == s->low && set[0].high == s->high)) {
+        recall(c, &set[0], s->hash, s->from);
         return;
     }
     struct words_cached second = set[1];
     set[1] = set[0]; /* the one met last comes first */
     set[0] = second;
-    if (second.low == low && second.high == high) {
-        recall(c, &second, hash, from);
-        return;
-    }
-    learn(c, &set[0], low, high, from, to);
+    if (second.low == s->low && second.high == s->high)
+        recall(c, &second, s->hash, s->from);
+    else
+        learn(c, &set[0], s->low, s->high, s->from, s->to);
+}
+
+static void cut_queue(const cutter *c, queue *q) {
+    for (int i = 0; i < q->count; i++) cut_known(c, &q->spans[i]);
+    q->count = 0;
+}
+
+static GW_ALWAYS_INLINE void put(const cutter *c, queue *q, uint64_t low, uint64_t high,
+                                 uint64_t hash, int64_t from, int64_t to) {
+    struct words_cached *places = places_of(c->w, low, high);
+    GW_PREFETCH(places);
+    GW_PREFETCH((const char *)(places + 2) - 1);
+    q->spans[q->count++] = (waiting){low, high, hash, places, from, to};
+    if (GW_UNLIKELY(q->count == QUEUE)) cut_queue(c, q);
 }
 
 /* A span of any size. The key of one with more than 16 bytes, or with a control character, ends in
  * a byte that UTF-8 does not have. */
-static void cut_any(const cutter *c, int64_t from, int64_t to, bool control) {
-    int64_t n = to - from, before = c->w->count;
+static void put_any(const cutter *c, queue *q, int64_t from, int64_t to, bool control) {
+    int64_t n = to - from;
     const char *p = c->text + from;
     if (n > LONG_SPAN) {
+        cut_queue(c, q);
+        int64_t before = c->w->count;
         cut_by_rules(c, from, to);
         look_from(c->w, c->text, before);
     } else if (n > SPAN || control) {
         uint64_t hash = words_hash(p, n);
-        cut_known(c, hash, UINT64_C(0xff) << 56 | (uint64_t)n, hash, from, to);
+        put(c, q, hash, UINT64_C(0xff) << 56 | (uint64_t)n, hash, from, to);
     } else {
         uint64_t key[2] = {0, 0};
         memcpy(key, p, (size_t)n);
-        cut_known(c, key[0], key[1], words_hash16(key[0], key[1], n), from, to);
+        put(c, q, key[0], key[1], words_hash16(key[0], key[1], n), from, to);
     }
+}
+
+/* The first byte at or behind p that is not above ' ' as a signed number. */
+static const char *plain_end(const char *p, const char *end) {
+#if defined(__SSE2__)
+    for (; end - p >= SPAN; p += SPAN) {
+        __m128i x = _mm_loadu_si128((const __m128i *)(const void *)p);
+        unsigned stop = (unsigned)_mm_movemask_epi8(_mm_cmplt_epi8(x, _mm_set1_epi8('!')));
+        if (stop) return p + __builtin_ctz(stop);
+    }
+#endif
+    while (p < end && (signed char)*p > ' ') p++;
+    return p;
 }
 
 /* White space that is not of ASCII, or a span that is long or holds other characters. Returns what
  * is behind it. */
-static int64_t cut_other(const cutter *c, int64_t from) {
+static int64_t put_other(const cutter *c, queue *q, int64_t from) {
     const char *end = c->text + c->n, *p = c->text + from;
     int len;
     if (words_class_at(p, end, &len) & GW_CH_SPACE) return from + len;
     bool control = false;
-    for (; p < end && !(words_class_at(p, end, &len) & GW_CH_SPACE); p += len)
+    while (p < end) {
+        p = plain_end(p, end);
+        if (p == end || words_class_at(p, end, &len) & GW_CH_SPACE) break;
         control |= (uint8_t)*p < ' ';
+        p += len;
+    }
     int64_t to = p - c->text;
-    cut_any(c, from, to, control);
+    put_any(c, q, from, to, control);
     return to;
 }
 
@@ -276,18 +333,21 @@ static GW_ALWAYS_INLINE int load_span(const char *p, uint64_t *low, uint64_t *hi
  * behind `until`. Returns where it stopped, at or behind `until`. */
 static int64_t cut_range(const cutter *c, const char *bytes, int64_t from, int64_t until) {
     int64_t i = from;
+    queue q;
+    q.count = 0;
     while (i < until) {
         uint64_t low, high;
         int n = load_span(bytes + (i - from), &low, &high);
         if (n == 0) {
-            i = is_blank(bytes[i - from]) ? i + 1 : cut_other(c, i);
+            i = is_blank(bytes[i - from]) ? i + 1 : put_other(c, &q, i);
         } else if (n < SPAN && is_blank(bytes[i - from + n])) {
-            cut_known(c, low, high, words_hash16(low, high, n), i, i + n);
+            put(c, &q, low, high, words_hash16(low, high, n), i, i + n);
             i += n + 1;
         } else {
-            i = cut_other(c, i);
+            i = put_other(c, &q, i);
         }
     }
+    cut_queue(c, &q);
     return i;
 }
 
@@ -301,11 +361,20 @@ static void cut_text(const cutter *c) {
     cut_range(c, tail, at, c->n);
 }
 
+/* A table of so many entries is asked at random: it lies on huge pages, where the system gives
+ * some. */
+static void new_cache(gw_words_inner *w) {
+    w->cache_memory = gw_mem_zalloc(CACHE_BYTES + HUGE_PAGE);
+    uintptr_t at = ((uintptr_t)w->cache_memory + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1);
+    w->cache = (struct words_cached *)at;
+    (void)madvise(w->cache, CACHE_BYTES, MADV_HUGEPAGE); /* a wish */
+}
+
 void words_cut(gw_words_inner *w, const words_rules *r, const char *text, int64_t n) {
     if (!w->cache)
-        w->cache = gw_mem_zalloc(((size_t)1 << CACHE_BITS) * sizeof *w->cache);
+        new_cache(w);
     else if (w->cache_rules != r)
-        memset(w->cache, 0, ((size_t)1 << CACHE_BITS) * sizeof *w->cache);
+        memset(w->cache, 0, CACHE_BYTES);
     w->cache_rules = r;
     w->starts.count = 0;
     cut_text(&(cutter){w, r, text, n});

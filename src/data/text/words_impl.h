@@ -77,6 +77,7 @@ typedef struct words_rules {
     int nentries;
     uint32_t *slots, slot_mask;  /* index of an entry + 1; a power of two of them */
     uint64_t lengths[256];       /* by first byte: which lengths keys have (bit = length) */
+    uint64_t lasts[256];         /* the same by last byte */
     uint8_t unit_end[256];       /* last bytes of units and currencies */
     const char *const *units[2]; /* units, currencies */
     int nunits[2];
@@ -104,6 +105,7 @@ typedef struct gw_words_inner {
     gw_word_facts *old_facts; /* scratch */
     int64_t old_facts_cap;
     struct words_cached *cache;     /* spans met before, cut by `cache_rules` */
+    void *cache_memory;             /* the table lies in it */
     const words_rules *cache_rules; /* NULL: at white space */
     /* The characters of one span between white space. */
     uint32_t *cls, *at; /* [nchars], [nchars + 1]: byte offsets in the text */

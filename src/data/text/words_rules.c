@@ -4,8 +4,8 @@
 // What differs between "en" and "xx" is the list of special cases and one infix; other languages
 // have patterns of their own besides (words_lang.c). All keys that a
 // span of text is compared with (special cases, and tokens that begin a pattern) stand in one hash
-// table, with a filter by first byte and length in front of it, so that an ordinary word costs one
-// comparison of bits.
+// table, with a filter by first byte, last byte and length in front of it, so that an ordinary word
+// costs one comparison of bits.
 //
 // spaCy looks for special cases twice: in a span as it is being cut, and afterwards in the row of
 // tokens, for those special cases that the rules would cut ("Mr." gives "Mr" and "." behind an
@@ -21,7 +21,9 @@ static uint32_t slot_of(const words_rules *r, const char *text, int64_t n) {
 }
 
 const words_entry *words_rules_find(const words_rules *r, const char *text, int64_t n) {
-    if (n >= WORDS_KEY_BYTES || n <= 0 || !(r->lengths[(uint8_t)text[0]] >> n & 1)) return NULL;
+    if (n >= WORDS_KEY_BYTES || n <= 0) return NULL;
+    if (!(r->lengths[(uint8_t)text[0]] & r->lasts[(uint8_t)text[n - 1]] & (uint64_t)1 << n))
+        return NULL;
     for (uint32_t s = slot_of(r, text, n); r->slots[s]; s = (s + 1) & r->slot_mask) {
         const words_entry *e = &r->entries[r->slots[s] - 1];
         if (e->bytes == n && !memcmp(e->text, text, (size_t)n)) return e;
@@ -40,6 +42,7 @@ static words_entry *entry_of(words_rules *r, const char *text, int64_t n) {
     *e = (words_entry){.text = text, .bytes = (uint8_t)n, .patterns = -1};
     r->slots[s] = (uint32_t)r->nentries;
     r->lengths[(uint8_t)text[0]] |= (uint64_t)1 << n;
+    r->lasts[(uint8_t)text[n - 1]] |= (uint64_t)1 << n;
     return e;
 }
 
