@@ -16,13 +16,13 @@
 // Bytes go from the arena to the buffer before the state changes, and from there to the file while
 // the next steps compute: the state is never half old and half new. A step changes parameters and
 // moments only at its end, so a caller that says when (late) computes forward and backward while
-// the writer's thread copies; what is left then is copied by the rank (stage.c). The same number of
-// a step may be
-// saved twice in a run's life (a damaged checkpoint was passed over on resume and its step is
-// reached again): the older folder is moved aside, not overwritten. That is for commits that the
-// run has found when it began, or made. One that is newer was made by another run in the same
-// place: it is left as it is, and the save fails. So it is where the place can be locked and where
-// it cannot.
+// the writer's thread copies; what is left then is copied by the rank (stage.c).
+//
+// The same number of a step may be saved twice in a run's life (a damaged checkpoint was passed
+// over on resume and its step is reached again): the older folder is moved aside, not overwritten.
+// That is for commits that the run has found when it began, or made. One that is newer was made by
+// another run in the same place: it is left as it is, and the save fails. So it is where the place
+// can be locked and where it cannot.
 //
 // Of what several ranks hold one writes each share; copies of others are hashed in 1, before the
 // state changes, and compared in 2 (replicas.c).
@@ -305,7 +305,7 @@ gw_status gw_checkpoint_begin(gw_ckpt_save **out, const gw_ckpt_options *o,
         if (st == GW_OK) st = take_copy(s, o, dg);
         st = gw_exec_agree(s->comm, st, NULL, "beginning a checkpoint", dg);
     }
-    s->stats.begin_s = (double)(gw_clock_ns() - before) * 1e-9;
+    s->stats.begin_s = (double)(gw_clock_ns() - before) * 1e-9 - s->stats.take_s;
     if (st != GW_OK) {
         frame(s, dg);
         gw_checkpoint_drop(s);
@@ -400,6 +400,7 @@ static gw_status finish_file(gw_ckpt_save *s, told *mine, gw_ckpt_file *f, gw_di
         mine->norigins = GW_MAX(mine->norigins, origin + 1);
         mine->origins[origin] = *gw_ckpt_keep_origin(s->keep, origin);
     }
+    if (s->stage) gw_ckpt_stage_hurry(s->stage);
     gw_checkpoint_take(s);
     if (s->stage) GW_TRY(gw_ckpt_stage_join(s->stage, f, &times, dg));
     vouch(s, mine);

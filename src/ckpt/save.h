@@ -53,7 +53,7 @@ typedef struct gw_ckpt_stats {
     int64_t referred_bytes; /* of this rank's entries: unchanged, and not written */
     int64_t buffer_bytes;   /* reserved on this rank */
     int64_t compared_bytes; /* that this rank hashed of what others write */
-    double begin_s;         /* what begin took, take too unless it was late */
+    double begin_s;         /* what begin took, take apart */
     double take_s;          /* what take took: what the thread had not copied or compared yet */
     double waited_s;        /* of copying, waits for room in the buffer */
     double copy_s;          /* copying, by the rank or its thread */

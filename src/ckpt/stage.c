@@ -252,6 +252,10 @@ gw_status gw_ckpt_stage_start(gw_ckpt_stage **out, gw_ckpt_writer *w, const gw_c
     return st;
 }
 
+void gw_ckpt_stage_hurry(gw_ckpt_stage *s) {
+    atomic_store_explicit(&s->hurry, true, memory_order_relaxed);
+}
+
 double gw_ckpt_stage_waited(const gw_ckpt_stage *s) { return (double)s->waited_ns * 1e-9; }
 int64_t gw_ckpt_stage_capacity(const gw_ckpt_stage *s) { return s->capacity; }
 
@@ -261,7 +265,7 @@ bool gw_ckpt_stage_done(const gw_ckpt_stage *s) {
 
 gw_status gw_ckpt_stage_join(gw_ckpt_stage *s, gw_ckpt_file *file, gw_ckpt_stage_times *times,
                              gw_diags *dg) {
-    atomic_store_explicit(&s->hurry, true, memory_order_relaxed);
+    gw_ckpt_stage_hurry(s);
     if (s->running) pthread_join(s->thread, NULL);
     s->running = false;
     gw_diags_take(dg, &s->diags);

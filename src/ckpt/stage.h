@@ -31,6 +31,8 @@ GW_WARN_UNUSED gw_status gw_ckpt_stage_start(gw_ckpt_stage **out, gw_ckpt_writer
 /* Copies what the thread has not, waiting for room; then the blocks may change. After the writer
  * failed it copies nothing. */
 void gw_ckpt_stage_take(gw_ckpt_stage *s);
+/* The rank only waits from here on: no rate holds any more. */
+void gw_ckpt_stage_hurry(gw_ckpt_stage *s);
 double gw_ckpt_stage_waited(const gw_ckpt_stage *s); /* seconds that copying has waited for room */
 int64_t gw_ckpt_stage_capacity(const gw_ckpt_stage *s); /* bytes reserved */
 /* Finished or failed? */
@@ -41,7 +43,8 @@ typedef struct gw_ckpt_stage_times {
     double cpu_s;   /* processor time of the thread, copying and `also` apart */
     double copy_s;  /* of copying, whoever did it */
 } gw_ckpt_stage_times;
-/* Waits for the thread: *file is what finish said. Diagnostics of the thread are moved to dg. */
+/* Waits for the thread, which hurries: *file is what finish said. Diagnostics of the thread are
+ * moved to dg. */
 GW_WARN_UNUSED gw_status gw_ckpt_stage_join(gw_ckpt_stage *s, gw_ckpt_file *file,
                                             gw_ckpt_stage_times *times, gw_diags *dg);
 /* Stops the thread where it is and waits for it (also after join); frees. */

@@ -193,6 +193,7 @@ typedef struct gw_ledger {
     int64_t
         carried_bytes;   /* of a pipeline's rank: what lives from forward to backward, all places */
     int64_t most_places; /* of what is carried; 1 without a pipeline */
+    bool stages_share;   /* values of several stages stand in one block: the first one's counts */
     int64_t box_bytes;   /* of messages on their way to other stages */
 
     /* The plan is of a machine that is only stated: what this one would take (algorithms of

@@ -189,6 +189,7 @@ static void sum_places(gw_ledger *l, const walk *w) {
     l->most_places = 1;
     for (gw_vid v = 0; v < (gw_vid)w->g->values.count; v++) {
         const gw_value *x = &w->g->values.items[v];
+        l->stages_share |= w->lives.flow.block_of[v] != gw_value_root(w->g, v);
         if (w->bytes[v] == 0) continue;
         if (w->lives.flow.class_of[v]) l->carried_bytes += w->bytes[v];
         l->most_places = GW_MAX(l->most_places, places_of(w, v));

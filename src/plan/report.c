@@ -276,6 +276,8 @@ static void print_layers(const gw_ledger *l, FILE *out) {
     fprintf(out, "  %lld layer%s × %s%s%s = %s; outside of layers %s\n", (long long)n, S(n),
             BYTES(least), range, least == most ? "" : BYTES(most), BYTES(in_layers),
             BYTES(outside));
+    if (l->stages_share)
+        fprintf(out, "  places that stages share count for layers of the first of them\n");
 }
 
 static void print_activations(const gw_ledger *l, bool all, FILE *out) {

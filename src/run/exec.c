@@ -32,11 +32,19 @@ const gw_graph *gw_exec_graph(const gw_exec *x) { return &x->g; }
 
 int64_t gw_exec_rank(const gw_exec *x) { return x->rank; }
 
+/* Does no piece read it? Then its bytes serve others before the last feed of a step. */
+static bool is_idle_input(const gw_exec *x, gw_vid root) {
+    const gw_value *v = &x->g.values.items[root];
+    return v->def == GW_NONE && v->role == GW_ROLE_INPUT && v->rate == GW_RATE_MB &&
+           x->flow.class_of[root] == 0;
+}
+
 /* Bytes from the first place of a carried value to that of the micro-batch under way; -1: it has
  * none to write into. */
 static int64_t place_bytes(const gw_exec *x, gw_vid root) {
     const gw_flow *f = &x->flow;
     int32_t c = f->class_of[root];
+    if (x->fed && is_idle_input(x, root)) return -1;
     if (c == 0 || x->now < 0) return 0;
     if (x->fed && f->first[c] < 0 && !x->fed[c]) return -1;
     return f->place[c * (int64_t)f->micro_batches + x->now] * gw_flow_stride(&x->g, root);

@@ -96,9 +96,9 @@ typedef struct gw_exec_loop {
     /* Writes the loop's inputs of micro-batch `micro`, before the first op that may read one.
      * gw_exec_ptr, _tensor and _write mean that micro-batch meanwhile. On a rank with several
      * stages it may be called more than once for a micro-batch, each time for other inputs (tokens
-     * of the first stage, labels of the last): those whose turn it is not have no address then
-     * (NULL; gw_exec_write has no effect). NULL: what was written beforehand is there, which serves
-     * where there is one micro-batch. */
+     * of the first stage, labels of the last): those whose turn it is not, and those that no stage
+     * of the rank reads, have no address then (NULL; gw_exec_write has no effect). NULL: what was
+     * written beforehand is there, which serves where there is one micro-batch. */
     gw_status (*feed)(void *user, gw_exec *x, int64_t micro, gw_diags *dg);
     /* Ops [first, end) have run for micro-batch `micro`, whose places gw_exec_ptr and _tensor mean
      * meanwhile. Step-rate ones are among them where it is the last of a program without stages;
@@ -166,7 +166,7 @@ const gw_buckets *gw_exec_buckets(const gw_exec *x);
 /* Its channels to other stages. */
 const gw_ports *gw_exec_ports(const gw_exec *x);
 /* What copies between memory kinds; NULL where the program has no such copies. A value on disk is
- * to be touched (gw_exec_ptr, read, write) between steps only. */
+ * to be touched (gw_exec_ptr, read, write) between steps only, or read until a guard is called. */
 const gw_copier *gw_exec_copier(const gw_exec *x);
 /* gw_clock_ns at the first op of the latest PRE. */
 int64_t gw_exec_epoch_ns(const gw_exec *x);

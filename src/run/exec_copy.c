@@ -16,9 +16,10 @@
 // bytes go through a buffer of 4 MiB. File systems that refuse O_DIRECT (tmpfs) are used through
 // the cache, and said so once.
 //
-// Weights are written, and checkpoints read, through a shared mapping of the file, outside steps:
-// the kernel keeps a mapping and direct reads and writes of the same file in agreement as long as
-// they do not run at once, and gw_copier_begin writes back what the mapping has changed.
+// Weights are written, and checkpoints read, through a shared mapping of the file, outside steps or
+// (a save that copies late) before a step's first store: the kernel keeps a mapping and direct
+// reads and writes of the same file in agreement as long as a write does not run beside others, and
+// gw_copier_begin writes back what the mapping has changed.
 //
 // Nothing here allocates after gw_copier_new.
 #include "run/exec_copy.h"

@@ -18,7 +18,7 @@
 // waits for its message, and what a rank is at is told to those who may wait for it.
 //
 // With `poison` the place of a class is overwritten with NaN when the last piece that touches it
-// has run.
+// has run. What R or the optimizer reads of a step of one micro-batch stays.
 //
 // An action can be made to last (gw_exec_opts.stage_seconds): the rank sleeps after its ops, in
 // short stretches with a sign of life between them, until the time is over. What is measured of a
@@ -57,6 +57,7 @@ typedef struct gw_stages {
     bool *turn;                /* [classes]: whose turn it is in the feed under way */
     int32_t *pieces_of, *left; /* [class], [class * micro-batches + micro]: pieces that touch it,
                                   and those still to run; for poison */
+    bool *stays;               /* [values]: of roots; for poison */
     int64_t *begin, *end;      /* [actions] */
 } gw_stages;
 
@@ -123,6 +124,18 @@ static void make_piece(gw_exec *x, piece *p, const gw_range *r) {
     for (gw_oid i = r->first; i < r->end; i++) add_op(x, p, i);
 }
 
+/* What is read beside the pieces of its micro-batch: at step rate, or behind the loop. */
+static void find_stays(gw_exec *x, gw_stages *s) {
+    s->stays = gw_arena_new(&x->mem, bool, x->g.values.count + 1);
+    for (gw_oid i = 0; i < (gw_oid)x->g.ops.count; i++) {
+        const gw_op *o = &x->g.ops.items[i];
+        if (x->flow.range_of[i] >= 0 && o->rate == GW_RATE_MB) continue;
+        for (int k = 0; k < (int)o->nin; k++)
+            if (gw_op_in(&x->g, o, k) != GW_NONE)
+                s->stays[gw_value_root(&x->g, gw_op_in(&x->g, o, k))] = true;
+    }
+}
+
 static void set_pace(gw_exec *x, gw_stages *s, const gw_exec_opts *o) {
     s->pace = gw_arena_new(&x->mem, int64_t, 3 * s->nstages + 1);
     for (int k = 0; k < 3; k++)
@@ -148,6 +161,7 @@ void gw_stages_init(gw_exec *x, const gw_exec_opts *o) {
         make_piece(x, p, &x->flow.ranges[r]);
         for (int i = 0; i < p->nclasses; i++) s->pieces_of[p->classes[i]]++;
     }
+    find_stays(x, s);
     set_pace(x, s, o);
 }
 
@@ -174,6 +188,7 @@ static void poison_class(gw_exec *x, int32_t class) {
     for (int64_t v = 0; v < x->g.values.count; v++) {
         const gw_value *t = &x->g.values.items[v];
         if (x->flow.class_of[v] != class || t->tie != GW_NONE || t->mem != GW_MEM_DEVICE) continue;
+        if (x->stages->stays[v]) continue;
         void *p = gw_exec_ptr(x, (gw_vid)v);
         if (p) memset(p, 0xff, (size_t)gw_exec_local_bytes(x, (gw_vid)v));
     }

@@ -98,7 +98,13 @@ static gw_status keep_older(gw_session *s, gw_diags *dg) {
     return GW_OK;
 }
 
-static void take(void *saving) { gw_checkpoint_take(saving); }
+/* In the middle of a step, where others may wait for this rank. */
+static void take(void *session) {
+    gw_session *s = session;
+    if (s->comm) gw_comm_busy(s->comm, "saving a checkpoint", SAVING_LIMIT_S);
+    gw_checkpoint_take(s->saving);
+    if (s->comm) gw_comm_busy(s->comm, NULL, 0);
+}
 
 static gw_status begin(gw_session *s, const char *run_dir, bool waits, gw_diags *dg) {
     gw_arena mem = {0};
@@ -126,7 +132,7 @@ static gw_status begin(gw_session *s, const char *run_dir, bool waits, gw_diags 
     gw_status st = keep_older(s, dg);
     if (st == GW_OK) st = gw_session_probe_take(s, &m.probe, dg);
     if (st == GW_OK) st = gw_checkpoint_begin(&s->saving, &o, &m, s->tensors, s->ntensors, dg);
-    if (st == GW_OK && o.late) gw_exec_guard(s->x, take, s->saving);
+    if (st == GW_OK && o.late) gw_exec_guard(s->x, take, s);
     if (s->comm && st == GW_OK) gw_comm_busy(s->comm, NULL, 0);
     gw_str_release(&config);
     gw_arena_release(&mem);

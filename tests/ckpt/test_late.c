@@ -5,7 +5,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/rng.h" /* gw_rng_uniform */
+#include "base/clock.h" /* gw_clock_ns */
+#include "base/rng.h"   /* gw_rng_uniform */
 #include "ckpt/save.h"
 #include "harness.h"
 
@@ -77,7 +78,8 @@ TEST(a_late_save_is_of_the_instant_it_began) {
         for (size_t w = 0; w < GW_COUNT(waits); w++) {
             gw_ckpt_options o = {
                 .run_dir = test_tmpdir(), .keep = keep, .buffer_bytes = buffers[b], .late = true};
-            gw_ckpt_meta m = {.step = ++step, .batch = step, .loss_scale = 1};
+            step++;
+            gw_ckpt_meta m = {.step = step, .batch = step, .loss_scale = 1};
             gw_ckpt_stats stats;
             gw_ckpt_save *save;
             fill(&s, (uint64_t)step);
@@ -117,6 +119,55 @@ TEST(a_late_save_ends_without_a_step_between) {
         CHECK_OK(gw_checkpoint_end(save, NULL, &dg), &dg);
         check_saved(k, &s);
     }
+    drop(&s);
+    gw_diags_release(&dg);
+}
+
+/* What holds the caller up is said once, whoever calls take. */
+TEST(begin_and_take_are_counted_apart) {
+    gw_diags dg;
+    gw_diags_init(&dg);
+    state s;
+    make(&s);
+    fill(&s, 7);
+    for (int late = 0; late < 2; late++) {
+        gw_ckpt_options o = {.run_dir = test_tmpdir(),
+                             .late = late,
+                             .buffer_bytes = 8 << 20,
+                             .bytes_per_s = 100 << 20}; /* 28 MB beyond the buffer */
+        gw_ckpt_meta m = {.step = 1 + late, .batch = 1 + late, .loss_scale = 1};
+        gw_ckpt_stats stats;
+        gw_ckpt_save *save;
+        int64_t from = gw_clock_ns();
+        CHECK_OK(gw_checkpoint_begin(&save, &o, &m, s.t, TENSORS, &dg), &dg);
+        gw_checkpoint_take(save);
+        double held = (double)(gw_clock_ns() - from) * 1e-9;
+        CHECK_OK(gw_checkpoint_end(save, &stats, &dg), &dg);
+        test_note("late %d: %.3f + %.3f of %.3f s", late, stats.begin_s, stats.take_s, held);
+        CHECK(stats.take_s > 0.1 && stats.begin_s > 0 && stats.waited_s <= stats.take_s);
+        CHECK(stats.begin_s + stats.take_s <= held);
+    }
+    drop(&s);
+    gw_diags_release(&dg);
+}
+
+/* At a megabyte a second what is beyond the buffer would take half a minute. */
+TEST(a_caller_that_only_waits_is_not_held_to_the_rate) {
+    gw_diags dg;
+    gw_diags_init(&dg);
+    state s;
+    make(&s);
+    fill(&s, 7);
+    gw_ckpt_options o = {
+        .run_dir = test_tmpdir(), .late = true, .buffer_bytes = 8 << 20, .bytes_per_s = 1 << 20};
+    gw_ckpt_meta m = {.step = 1, .batch = 1, .loss_scale = 1};
+    gw_ckpt_save *save;
+    int64_t from = gw_clock_ns();
+    CHECK_OK(gw_checkpoint_begin(&save, &o, &m, s.t, TENSORS, &dg), &dg);
+    CHECK_OK(gw_checkpoint_end(save, NULL, &dg), &dg);
+    double seconds = (double)(gw_clock_ns() - from) * 1e-9;
+    CHECK_MSG(seconds < 14, "%.1f s", seconds);
+    check_saved(1, &s);
     drop(&s);
     gw_diags_release(&dg);
 }

@@ -417,3 +417,58 @@ TEST(stages_with_every_other_option) {
             release(&k);
         }
 }
+
+/* ---- places that stages share ---- */
+
+/* Is a value of a block that others share read or written beside the pieces of its micro-batches:
+ * by an op of the step, or outside the loop? Then its place may be another stage's by then. */
+static int check_shared(const gw_graph *g, gw_arena *a) {
+    gw_flow f;
+    gw_oid first, end;
+    gw_flow_of(&f, g, a);
+    gw_graph_loop(g, &first, &end);
+    bool *shared = gw_arena_new(a, bool, g->values.count + 1);
+    int n = 0;
+    for (int64_t v = 0; v < g->values.count; v++) {
+        gw_vid root = gw_value_root(g, (gw_vid)v);
+        if (f.block_of[v] == root) continue;
+        shared[f.block_of[v]] = shared[root] = true;
+        n++;
+    }
+    for (gw_oid i = 0; i < (gw_oid)g->ops.count; i++) {
+        const gw_op *o = &g->ops.items[i];
+        bool in_piece = i >= first && i < end && o->rate == GW_RATE_MB;
+        for (int k = 0; k < o->nin + o->nout; k++) {
+            gw_vid v = k < o->nin ? gw_op_in(g, o, k) : gw_op_out(g, o, k - o->nin);
+            if (v == GW_NONE || in_piece) continue;
+            CHECK_MSG(!shared[gw_value_root(g, v)], "op %u (%s of %s) touches %%%u", i,
+                      op_name(g, o), gw_graph_str(g, o->scope), v);
+        }
+    }
+    return n;
+}
+
+TEST(what_shares_places_ends_with_its_micro_batch) {
+    static void (*const changes[])(gw_compile_opts * o) = {
+        NULL, selective, full, deferred, gradients, each, last, narrow, offload};
+    static const layout some[] = {
+        {2, 2, 1, 1, 1, 1, 0, false, "zbv"},         {2, 2, 1, 2, 1, 1, 1, false, "zbv"},
+        {2, 2, 1, 1, 1, 1, 0, false, "dualpipev"},   {2, 2, 1, 2, 1, 1, 3, false, "interleaved"},
+        {2, 2, 2, 2, 1, 1, 2, false, "interleaved"}, {2, 3, 4, 2, 1, 1, 3, false, "interleaved"},
+        {2, 2, 4, 2, 1, 1, 3, false, "zbv"},         {2, 2, 4, 2, 1, 1, 1, false, "dualpipev"},
+        {2, 2, 1, 1, 1, 2, 0, true, "zbv"},
+    };
+    static const gw_family families[] = {GW_FAMILY_LLAMA, GW_FAMILY_GPT2, GW_FAMILY_DEEPSEEK};
+    int n = 0;
+    for (size_t f = 0; f < GW_COUNT(families); f++)
+        for (size_t i = 0; i < GW_COUNT(changes); i++)
+            for (size_t j = 0; j < GW_COUNT(some); j++) {
+                gw_model model = tiny_model(families[f], 6);
+                pipeline k;
+                test_note("%s, change %d, layout %d", gw_family_name(families[f]), (int)i, (int)j);
+                make_with(&k, &model, &some[j], changes[i]);
+                for (int r = 0; r < k.s.ranks; r++) n += check_shared(&k.g[r], &k.p.mem);
+                release(&k);
+            }
+    CHECK(n > 1000);
+}

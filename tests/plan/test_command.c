@@ -57,6 +57,20 @@ TEST(json_has_the_keys_that_scripts_read) {
     json_decref(j);
 }
 
+TEST(places_that_stages_share_are_said_to_be) {
+    const char *path = command_file("run.yaml", tiny);
+    for (int v = 1; v <= 2; v++) {
+        gw_str out = {0};
+        int code = command_run(&out,
+                               "plan %s --ranks 2 --set layout.pp=2 --set layout.virtual_stages=%d "
+                               "--set model.layers=4 --set train.accumulate=4",
+                               path, v);
+        CHECK_EQ(code, 0);
+        CHECK_MSG(command_says(&out, "places that stages share") == (v == 2), "%s", gw_str_c(&out));
+        gw_str_release(&out);
+    }
+}
+
 TEST(a_change_that_is_said_to_fit_fits) {
     const char *path = command_file("run.yaml", tiny);
     json_t *j = plan_json(path);
