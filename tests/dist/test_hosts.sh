@@ -33,14 +33,18 @@ for _ in $(seq 100); do
     sleep 0.05
 done
 on_b() { nsenter -t $other --net --uts --mount --ipc "$@"; }
-# A veth pair between the two; each end gets its address in 10.77.0.0/24.
-ip link add gw0 type veth peer name gw0 netns /proc/$other/ns/net
+# A veth pair between the two; each end gets its address in 10.77.0.0/24. Who has which is known, not asked: now and
+# then nobody answered for seconds (no route to host), and mpirun's daemons gave up.
+ip link add gw0 address 02:00:00:00:00:0a type veth \
+    peer name gw0 address 02:00:00:00:00:0b netns /proc/$other/ns/net
 ip addr add 10.77.0.1/24 dev gw0
 ip link set gw0 up
 on_b hostname gw-b
 on_b ip link set lo up
 on_b ip addr add 10.77.0.2/24 dev gw0
 on_b ip link set gw0 up
+ip neigh replace 10.77.0.2 lladdr 02:00:00:00:00:0b dev gw0 nud permanent
+on_b ip neigh replace 10.77.0.1 lladdr 02:00:00:00:00:0a dev gw0 nud permanent
 cat /etc/hosts - >hosts <<<$'10.77.0.1 gw-a\n10.77.0.2 gw-b'
 for _ in $(seq 100); do # a port that nobody has is refused once the wire works
     on_b bash -c 'echo >/dev/tcp/10.77.0.1/9' 2>&1 | grep -q refused && break

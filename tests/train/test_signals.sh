@@ -59,14 +59,15 @@ if [ -e one/checkpoints/step-00000001 ] || [ -e one/.lock ]; then ls -a one one/
 "$GW_BIN" train one/config.yaml --out one --resume > one.out 2> one.log
 grep -q "nothing to train" one.log
 
-# Two signals: stopped at once, with the status of a signal. Steps of this size take seconds.
+# Two signals: stopped at once, with the status of a signal. A step of this size takes half a minute.
 cat > slow.yaml <<'EOF'
 model: {family: llama, layers: 2, hidden: 64, heads: 2, ffn: 128}
 data: {train: t, tokenizer: bytes}
-train: {steps: 100, seq_len: 256, micro_batch: 4, accumulate: 400, threads: 1}
+train: {steps: 100, seq_len: 256, micro_batch: 4, accumulate: 4000, threads: 1}
 EOF
 "$GW_BIN" train slow.yaml --out two > two.out 2> two.log & pid=$!
 i=0; while ! grep -q "writing to" two.log; do i=$((i + 1)); [ $i -lt 300 ] || exit 1; sleep 0.1; done
+sleep 1 # a signal before the first step ends the run at once
 kill -INT $pid; sleep 0.3; kill -INT $pid
 code=0; wait $pid || code=$?
 [ $code -eq 130 ] || { echo "exit $code after two signals, not 130"; cat two.log; exit 1; }
