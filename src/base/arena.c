@@ -28,6 +28,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h> /* madvise */
 
 #include "base/panic.h" /* gw_panic_memory, GW_ASSERT */
 
@@ -78,6 +79,13 @@ void *gw_mem_zalloc(size_t bytes) {
     void *p = calloc(1, bytes ? bytes : 1);
     if (!p) gw_panic_memory(bytes);
     return p;
+}
+
+void *gw_mem_zalloc_table(size_t bytes, void **memory) {
+    *memory = gw_mem_zalloc(bytes + GW_HUGE_PAGE);
+    void *t = (void *)(((uintptr_t)*memory + GW_HUGE_PAGE - 1) & ~(uintptr_t)(GW_HUGE_PAGE - 1));
+    (void)madvise(t, bytes, MADV_HUGEPAGE); /* a wish */
+    return t;
 }
 
 static void *realloc_moving(void *p, size_t bytes) {

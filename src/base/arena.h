@@ -41,6 +41,10 @@ char *gw_arena_vprintf(gw_arena *a, const char *fmt, va_list ap) GW_PRINTF(2, 0)
  * handles with new/free pairs. The Nth call can be made to fail by tests (gw_mem_fail_after). */
 void *gw_mem_alloc(size_t bytes);
 void *gw_mem_zalloc(size_t bytes);
+/* The same for a table that is asked at random: it begins at a huge page, and is made of such where
+ * the system lends them. *memory is what gw_mem_free takes, GW_HUGE_PAGE bytes more. */
+#define GW_HUGE_PAGE ((size_t)2 << 20)
+void *gw_mem_zalloc_table(size_t bytes, void **memory);
 void *gw_mem_realloc(void *p, size_t bytes);
 void gw_mem_free(void *p);
 /* How many gw_mem_* and arena chunk allocations this process has made: a test asserts that the step

@@ -251,7 +251,7 @@ void gw_checkpoint_take(gw_ckpt_save *s) {
     s->stats.take_s = (double)(gw_clock_ns() - before) * 1e-9;
 }
 
-/* Until the state may change, or (late) as much of it as must be now. */
+/* Everything that needs the state as it is, or (late) what the thread does not do meanwhile. */
 static gw_status take_copy(gw_ckpt_save *s, const gw_ckpt_options *o, gw_diags *dg) {
     if (s->writer) GW_TRY(start_writer(s, o, dg));
     if (!s->writer || o->direct) hash_copies(s);

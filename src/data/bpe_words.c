@@ -16,7 +16,6 @@
 // those of the bytes, are faster made than remembered, and binary data, which is made of them,
 // would push out all else.
 #include <string.h>
-#include <sys/mman.h> /* madvise */
 
 #include "base/arena.h"     /* gw_mem_alloc */
 #include "base/compiler.h"  /* GW_LIKELY */
@@ -30,27 +29,18 @@ enum {
     MOST_BITS = 20,
     FIRST_SLOT_BITS = 10, /* of the number of slots: 130 kB, which grows to 17 MB */
     MOST_SLOT_BITS = 17,
-    MOVES = 4,       /* of so many words found beside their line, one is moved to it */
-    ALIGN = 2 << 20, /* a huge page, where the system gives one */
+    MOVES = 4, /* of so many words found beside their line, one is moved to it */
 };
 
 typedef gw_word_line line;
 typedef gw_word_slot slot;
 
-/* Zero bytes, at the start of a page of their own kind. */
-static void *new_table(size_t bytes, void **memory) {
-    *memory = gw_mem_zalloc(bytes + ALIGN);
-    void *t = (void *)(((uintptr_t)*memory + ALIGN - 1) & ~(uintptr_t)(ALIGN - 1));
-    (void)madvise(t, bytes, MADV_HUGEPAGE); /* a wish */
-    return t;
-}
-
 gw_bpe_scratch *gw_bpe_scratch_new(void) {
     gw_bpe_scratch *s = gw_mem_zalloc(sizeof *s);
     s->bits = FIRST_BITS;
-    s->lines = new_table(sizeof *s->lines << s->bits, &s->memory);
+    s->lines = gw_mem_zalloc_table(sizeof *s->lines << s->bits, &s->memory);
     s->slot_bits = FIRST_SLOT_BITS;
-    s->slots = new_table(sizeof *s->slots << s->slot_bits, &s->slot_memory);
+    s->slots = gw_mem_zalloc_table(sizeof *s->slots << s->slot_bits, &s->slot_memory);
     gw_bpe_work_init(&s->work);
     gw_bpe_scratch_use(s, gw_scan_has(GW_SCAN_AVX2) ? gw_bpe_pieces_avx2 : gw_bpe_pieces_plain);
     return s;
@@ -74,7 +64,7 @@ void gw_bpe_scratch_flush(gw_bpe_scratch *s) {
 int64_t gw_bpe_scratch_ops(const gw_bpe_scratch *s) { return s->work.ops; }
 
 int64_t gw_bpe_scratch_bytes(const gw_bpe_scratch *s) {
-    return (int64_t)(sizeof *s + (sizeof(line) << s->bits) + 2 * ALIGN +
+    return (int64_t)(sizeof *s + (sizeof(line) << s->bits) + 2 * (int64_t)GW_HUGE_PAGE +
                      (sizeof(slot) << s->slot_bits)) +
            gw_bpe_work_bytes(&s->work);
 }
@@ -192,7 +182,7 @@ static void grow_lines(gw_bpe_scratch *s) {
     line *old = s->lines;
     void *memory = s->memory;
     size_t n = (size_t)1 << s->bits++;
-    s->lines = new_table(sizeof *s->lines << s->bits, &s->memory);
+    s->lines = gw_mem_zalloc_table(sizeof *s->lines << s->bits, &s->memory);
     s->added = 0;
     for (size_t i = 0; i < n; i++) put_line_again(s, &old[i]);
     gw_mem_free(memory);
@@ -227,7 +217,7 @@ static void grow_slots(gw_bpe_scratch *s) {
     slot *old = s->slots;
     void *memory = s->slot_memory;
     size_t n = (size_t)1 << s->slot_bits++;
-    s->slots = new_table(sizeof *s->slots << s->slot_bits, &s->slot_memory);
+    s->slots = gw_mem_zalloc_table(sizeof *s->slots << s->slot_bits, &s->slot_memory);
     s->slots_added = 0;
     for (size_t i = 0; i < n; i++)
         if (old[i].hash) s->slots[old[i].hash >> (64 - s->slot_bits)] = old[i];

@@ -15,7 +15,6 @@
 // gw_words_split would find span by span with nothing remembered (tests/data/test_words_cache.c
 // compares them), and no byte outside the text is read.
 #include <string.h>
-#include <sys/mman.h> /* madvise */
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
@@ -35,7 +34,6 @@ struct words_cached {
     uint8_t next[NEXT]; /* where one may: if the next token begins with one of these; 0: any */
 };
 #define CACHE_BYTES (sizeof(struct words_cached) << CACHE_BITS)
-#define HUGE_PAGE   ((size_t)2 << 20)
 
 /* ------------------------------------------------------------------------------ facts */
 
@@ -361,18 +359,9 @@ static void cut_text(const cutter *c) {
     cut_range(c, tail, at, c->n);
 }
 
-/* A table of so many entries is asked at random: it lies on huge pages, where the system gives
- * some. */
-static void new_cache(gw_words_inner *w) {
-    w->cache_memory = gw_mem_zalloc(CACHE_BYTES + HUGE_PAGE);
-    uintptr_t at = ((uintptr_t)w->cache_memory + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1);
-    w->cache = (struct words_cached *)at;
-    (void)madvise(w->cache, CACHE_BYTES, MADV_HUGEPAGE); /* a wish */
-}
-
 void words_cut(gw_words_inner *w, const words_rules *r, const char *text, int64_t n) {
     if (!w->cache)
-        new_cache(w);
+        w->cache = gw_mem_zalloc_table(CACHE_BYTES, &w->cache_memory);
     else if (w->cache_rules != r)
         memset(w->cache, 0, CACHE_BYTES);
     w->cache_rules = r;
